@@ -1,0 +1,85 @@
+// Package backend is the contract between the node's loop and the things that can start agents. A backend is one folder
+// here and one line in app; it passes backendtest. No caller switches on a backend's type.
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/kici-go/kici/internal/ci"
+)
+
+// Backend starts, ends and lists agents of one scaler on this host. Implementations are safe for concurrent use.
+type Backend interface {
+	// Plan returns what will be needed to undo Create(spec), before anything is made. The node records it on the
+	// agent's row (agents.launch) and passes it to Create and Delete.
+	Plan(Spec) (json.RawMessage, error)
+	// Create starts the agent and returns without waiting for it to register. It is called only for a recorded row;
+	// ctx carries the spawn deadline. Calling it again for an agent that runs returns that agent.
+	Create(context.Context, Spec) (Instance, error)
+	// Delete ends the agent and removes all it left. It is idempotent and repeated until it returns ErrNotFound
+	// (nothing is left) or nil (all was removed now).
+	Delete(context.Context, Ref) error
+	// List returns everything on this host that bears our cluster, node and scaler name, with or without a row.
+	List(context.Context) ([]Instance, error)
+	// Capabilities says what this backend can do.
+	Capabilities() Capabilities
+}
+
+// Spec is what to start.
+type Spec struct {
+	AgentID  string
+	Labels   []string // KICI_LABELS (SC-6)
+	LabelSet string   // declared set, normalised; the backend finds its own entry by it (SC-2)
+	Token    string   // handed over by an inherited file descriptor or a file, never argv (D13)
+	URL      string   // KICI_ORCHESTRATOR_URL
+	Limits   ci.Resources
+	JobID    string // bound job, '' when warm
+	RunID    string
+	Launch   json.RawMessage // from Plan
+	Warm     bool
+}
+
+// Ref names an agent to end. Launch is what the row or List knows; either may be empty.
+type Ref struct {
+	AgentID string
+	Launch  json.RawMessage
+	Reason  string
+	Grace   time.Duration // TERM → KILL; 0 is the backend's default
+}
+
+// Instance is one thing found on the host.
+type Instance struct {
+	AgentID string
+	Launch  json.RawMessage // updated undo information (pid, start time), to be recorded
+	Running bool            // false: dead, but leaves something to Delete
+	Detail  string          // for people: "pid 4711", "exited with 1"
+	Tail    []string        // last lines of output of a dead agent, at most 50
+}
+
+// Capabilities of a backend.
+type Capabilities struct {
+	Type            string   // container, bare-metal, firecracker, event, fake
+	SpawnsOnHost    bool     // its agents use this host's resources
+	SurvivesRestart bool     // its agents outlive the orchestrator process
+	Protections     []string // sentences for the start-up log and scaler status: what is not protected
+}
+
+// Preparer prepares the host once at start; an error makes the scaler not ready.
+type Preparer interface{ Prepare(context.Context) error }
+
+// Watcher reports exits early, so that the loop need not wait for its next pass. The channel carries agent ids and is
+// only a hint.
+type Watcher interface{ Exits() <-chan string }
+
+// The errors that policy needs to tell apart. Wrap them with detail for people.
+var (
+	ErrNotFound   = errors.New("nothing of this agent is left")
+	ErrRefused    = errors.New("the host refuses this launch") // deterministic: back off (MG-18)
+	ErrNoCapacity = errors.New("the host has no room now")     // try again later, no back-off
+	ErrNotReady   = errors.New("the backend is not ready")     // try again later, no back-off
+	ErrGuest      = errors.New("the agent died at start")      // counts as a failed provision
+	ErrInfra      = errors.New("the host failed temporarily")  // transient: release, no back-off (MG-28)
+)
