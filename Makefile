@@ -1,0 +1,48 @@
+# Everything a newcomer or CI runs. Each target does all of its own set-up.
+GO      ?= go
+TOOL     = $(GO) tool -modfile=tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X github.com/kici-go/kici/internal/obs.Version=$(VERSION)
+
+.PHONY: help build demo test test-short fuzz bench crash lint generate fmt screenshots clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
+
+build: ## bin/kici, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/kici ./cmd/kici
+	@ln -sf kici bin/kici-admin
+
+demo: build ## a server, an example repository, a push, a run, in this terminal
+	bin/kici demo
+
+test: ## everything, with the real PostgreSQL and browser where they can be had, and the race detector
+	scripts/test.sh -race -shuffle=on ./...
+
+test-short: ## the same without the race detector and without the slow tests
+	scripts/test.sh -short -shuffle=on ./...
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	scripts/fuzz.sh $(or $(FUZZTIME),10s)
+
+crash: ## the crash-point harness at length: kill -9 after every commit of a job's life
+	KICI_CRASH_POINTS=all scripts/test.sh -run 'Crash' -timeout 60m ./internal/harness/...
+
+bench: build ## the rows of DESIGN §11 beside their goals and a yardstick of the same run
+	$(GO) run ./internal/harness/bench -kici bin/kici
+
+lint: ## gofumpt, golangci-lint, vulnerabilities
+	scripts/lint.sh
+
+generate: ## SQL and templates
+	scripts/sqlc.sh
+	$(TOOL) templ generate -path internal/web
+
+fmt: ## format the tree
+	$(TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v -e '^internal/store/db/' -e '_templ.go$$')
+
+screenshots: build ## the pictures of the README
+	scripts/test.sh -run Screenshots -count=1 ./internal/web/... -args -update
+
+clean:
+	rm -rf bin .cache

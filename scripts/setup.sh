@@ -1,0 +1,20 @@
+#!/bin/sh
+# Installs what the tests want beyond Go: PostgreSQL, Chromium, git. Only where this is Debian and root; elsewhere it says
+# what is missing and the tests that need it skip loudly.
+set -eu
+missing=
+have() { command -v "$1" >/dev/null 2>&1; }
+have git || missing="$missing git"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+have chromium || have chromium-browser || have google-chrome || missing="$missing chromium fonts-dejavu-core"
+have cc || [ "${CGO_ENABLED:-1}" = 0 ] || missing="$missing gcc libc6-dev"
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ] && have apt-get; then
+  echo "setup: installing$missing" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq >/dev/null
+  # shellcheck disable=SC2086
+  apt-get install -y -qq --no-install-recommends $missing >/dev/null
+else
+  echo "setup: not installed:$missing; the tests that need them will be skipped" >&2
+fi

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Runs go test with its arguments beside a throw-away PostgreSQL (KICI_TEST_POSTGRES) when one can be had.
+set -eu
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+GO=${GO:-go}
+if [ -z "${KICI_TEST_POSTGRES:-}" ]; then
+  bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
+  if [ -n "$bin" ]; then
+    dir=$(mktemp -d /tmp/kici-pg.XXXXXX)
+    chmod 755 "$dir"
+    as=""
+    if [ "$(id -u)" = 0 ]; then
+      as="setpriv --reuid postgres --regid postgres --clear-groups"
+      chown postgres "$dir"
+    fi
+    stop() { $as "$bin/pg_ctl" -D "$dir/data" -m immediate stop >/dev/null 2>&1 || true; rm -rf "$dir"; }
+    trap stop EXIT
+    trap 'exit 130' INT TERM
+    $as "$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --no-sync --locale=C.UTF-8 >/dev/null
+    port=$(( 20000 + $$ % 20000 ))
+    $as "$bin/pg_ctl" -D "$dir/data" -w -l "$dir/log" -o "-p $port -k $dir -c listen_addresses=127.0.0.1 -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300" start >/dev/null
+    KICI_TEST_POSTGRES="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
+    export KICI_TEST_POSTGRES
+  else
+    echo "test: no PostgreSQL on this machine: its tests are SKIPPED" >&2
+  fi
+fi
+"$GO" test "$@"
