@@ -267,6 +267,7 @@ CREATE TABLE execution_jobs (
 );
 CREATE INDEX execution_jobs_run ON execution_jobs (run_id, idx);
 CREATE INDEX execution_jobs_queue ON execution_jobs (shape, queued_at, id) WHERE status = 'queued';
+CREATE INDEX execution_jobs_waiting ON execution_jobs (org_id, queued_at, id) WHERE status = 'queued'; -- the queue as people see it
 CREATE INDEX execution_jobs_open ON execution_jobs (status, id) WHERE finished_at IS NULL;
 
 CREATE TABLE execution_job_needs (
