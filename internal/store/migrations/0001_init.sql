@@ -191,10 +191,6 @@ CREATE TABLE execution_runs (
   sha              TEXT NOT NULL,
   actor            TEXT NOT NULL,
   trigger_event    TEXT NOT NULL, -- push, pr:opened, rerun, … (WF-20)
-  event            TEXT NOT NULL, -- JSON ci.Event
-  inputs           TEXT NOT NULL, -- JSON object
-  lock_entry       TEXT NOT NULL, -- JSON lock.Workflow
-  matched_trigger  TEXT NOT NULL, -- JSON workflow.Decision
   warnings         TEXT NOT NULL, -- JSON list of sentences (D9)
   delivery_id      TEXT NOT NULL, -- deliveries.id, '' for none
   dedup_key        TEXT UNIQUE, -- '<deliveries.id>:<workflow>' (ING-16); null for manual starts
@@ -213,10 +209,18 @@ CREATE TABLE execution_runs (
   failure_reason   TEXT NOT NULL, -- first writer wins (PIPE-21)
   failure_class    TEXT NOT NULL,
   init_failure     TEXT NOT NULL, -- category of PIPE-16, '' for none
+  run_attempt      BIGINT NOT NULL, -- 1, and one more for each rerun of the same original
+  -- The wide columns stand last: SQLite reads a row from its front and pays for every page it passes.
+  event            TEXT NOT NULL, -- JSON ci.Event
+  inputs           TEXT NOT NULL, -- JSON object
+  lock_entry       TEXT NOT NULL, -- JSON lock.Workflow
+  matched_trigger  TEXT NOT NULL, -- JSON workflow.Decision
   UNIQUE (org_id, repo, number)
 );
 CREATE INDEX execution_runs_list ON execution_runs (org_id, created_at, id);
 CREATE INDEX execution_runs_open ON execution_runs (status, id) WHERE finished_at IS NULL;
+CREATE INDEX execution_runs_deadline ON execution_runs (deadline_at) WHERE finished_at IS NULL AND deadline_at IS NOT NULL;
+CREATE INDEX execution_runs_original ON execution_runs (original_run_id) WHERE original_run_id IS NOT NULL;
 
 CREATE TABLE execution_jobs (
   id                TEXT PRIMARY KEY,
@@ -230,7 +234,6 @@ CREATE TABLE execution_jobs (
   matrix            TEXT NOT NULL, -- JSON object, '{}' for none
   fanout_index      BIGINT NOT NULL,
   fanout_total      BIGINT NOT NULL,
-  lock_job          TEXT NOT NULL, -- JSON lock.Job
   labels            TEXT NOT NULL, -- JSON, normalised, evaluated when ready
   exclude_labels    TEXT NOT NULL, -- JSON
   cpu_milli         BIGINT NOT NULL, -- requests
@@ -245,7 +248,7 @@ CREATE TABLE execution_jobs (
   queue_deadline_at BIGINT, -- QUE-3
   attempt           BIGINT NOT NULL, -- of the current or last assignment, from 1
   dispatch_attempts BIGINT NOT NULL, -- requeues so far (QUE-11)
-  agent_id          TEXT, -- current or last agent
+  agent_id          TEXT, -- of the current or last assignment; null while it waits in the queue
   unroutable_since  BIGINT, -- QUE-14
   provisioning_error TEXT NOT NULL, -- MG-23
   created_at        BIGINT NOT NULL,
@@ -260,13 +263,18 @@ CREATE TABLE execution_jobs (
   error             TEXT NOT NULL, -- a sentence for people
   init_failure      TEXT NOT NULL,
   kill_method       TEXT NOT NULL,
-  outputs           TEXT NOT NULL, -- JSON object
   log_bytes         BIGINT NOT NULL,
   report_seq        BIGINT NOT NULL, -- highest committed report of the current attempt
+  -- wide columns last, as above
+  lock_job          TEXT NOT NULL, -- JSON lock.Job
+  outputs           TEXT NOT NULL, -- JSON object
   UNIQUE (run_id, name)
 );
 CREATE INDEX execution_jobs_run ON execution_jobs (run_id, idx);
-CREATE INDEX execution_jobs_queue ON execution_jobs (shape, queued_at, id) WHERE status = 'queued';
+-- The queue: jobs that wait for an agent (agent_id is set by the assignment and cleared by a requeue). It covers what a dispatch tick reads.
+CREATE INDEX execution_jobs_queue ON execution_jobs (shape, queued_at, id, run_id, queue_deadline_at, unroutable_since)
+  WHERE status = 'queued' AND agent_id IS NULL;
+CREATE INDEX execution_jobs_run_open ON execution_jobs (run_id) WHERE finished_at IS NULL;
 CREATE INDEX execution_jobs_waiting ON execution_jobs (org_id, queued_at, id) WHERE status = 'queued'; -- the queue as people see it
 CREATE INDEX execution_jobs_open ON execution_jobs (status, id) WHERE finished_at IS NULL;
 
