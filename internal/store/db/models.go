@@ -165,7 +165,6 @@ type ExecutionJob struct {
 	Matrix            string
 	FanoutIndex       int64
 	FanoutTotal       int64
-	LockJob           string
 	Labels            string
 	ExcludeLabels     string
 	CpuMilli          int64
@@ -195,9 +194,10 @@ type ExecutionJob struct {
 	Error             string
 	InitFailure       string
 	KillMethod        string
-	Outputs           string
 	LogBytes          int64
 	ReportSeq         int64
+	LockJob           string
+	Outputs           string
 }
 
 type ExecutionJobNeed struct {
@@ -222,10 +222,6 @@ type ExecutionRun struct {
 	Sha            string
 	Actor          string
 	TriggerEvent   string
-	Event          string
-	Inputs         string
-	LockEntry      string
-	MatchedTrigger string
 	Warnings       string
 	DeliveryID     string
 	DedupKey       sql.NullString
@@ -244,6 +240,11 @@ type ExecutionRun struct {
 	FailureReason  string
 	FailureClass   string
 	InitFailure    string
+	RunAttempt     int64
+	Event          string
+	Inputs         string
+	LockEntry      string
+	MatchedTrigger string
 }
 
 type ExecutionStep struct {

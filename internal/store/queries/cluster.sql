@@ -1,0 +1,2 @@
+-- name: LeaderTermForShare :one
+SELECT term FROM leader_term WHERE id = 'leader' FOR SHARE;

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/kici-go/kici/internal/store/db"
+	"modernc.org/sqlite"
+)
+
+// sqliteEngine is one writing connection, owned by the writer's goroutine, and a pool of reading ones.
+type sqliteEngine struct {
+	*writer
+	readPool *sql.DB
+	reader   *prepared
+	now      func() time.Time
+}
+
+func (s *Store) openSQLite(ctx context.Context, c Config) error {
+	if err := makeFile(c.path()); err != nil {
+		return err
+	}
+	write, err := openPool(c, "journal_mode(WAL)")
+	if err != nil {
+		return err
+	}
+	write.SetMaxOpenConns(1)
+	if err := migrate(ctx, write, SQLite, nil); err != nil {
+		_ = write.Close()
+		return explain(err, c.path())
+	}
+	read, err := openPool(c, "query_only(1)")
+	if err != nil {
+		_ = write.Close()
+		return err
+	}
+	readers := max(4, 2*runtime.GOMAXPROCS(0))
+	read.SetMaxOpenConns(readers)
+	read.SetMaxIdleConns(readers)
+	w, err := newWriter(ctx, write, c, s.stats)
+	if err != nil {
+		_ = errors.Join(write.Close(), read.Close())
+		return explain(err, c.path())
+	}
+	reader := &prepared{prepare: read.PrepareContext, raw: read, cache: newStmtCache()}
+	s.engine = &sqliteEngine{writer: w, readPool: read, reader: reader, now: c.Now}
+	s.reads, s.dialect = db.New(reader), SQLite
+	s.stats.listening.Store(true)
+	return nil
+}
+
+// makeFile creates the database file so that only its owner may read it; SQLite gives its side files the same mode.
+func makeFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("%w: %w; choose a directory that can be written (--data-dir)", ErrReadOnly, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: %w; choose a directory that can be written (--data-dir)", ErrReadOnly, err)
+	}
+	return f.Close()
+}
+
+func openPool(c Config, pragmas ...string) (*sql.DB, error) {
+	synchronous := "synchronous(FULL)"
+	if c.Unsynced {
+		synchronous = "synchronous(OFF)"
+	}
+	q := url.Values{"_pragma": append([]string{
+		"busy_timeout(5000)", "foreign_keys(1)", synchronous, "temp_store(MEMORY)", "journal_size_limit(67108864)",
+	}, pragmas...)}
+	dsn := "file:" + (&url.URL{Path: c.path()}).EscapedPath() + "?" + q.Encode()
+	connector, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	pool := sql.OpenDB(connector)
+	pool.SetConnMaxLifetime(0)
+	return pool, nil
+}
+
+// explain says what an operator can do about an error of opening.
+func explain(err error, path string) error {
+	err = classify(err)
+	switch {
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("%w; free some space for %s: nothing accepted is lost", err, path)
+	case errors.Is(err, ErrReadOnly):
+		return fmt.Errorf("%w; %s and its directory must be writable (--data-dir)", err, path)
+	case errors.Is(err, ErrCorrupt):
+		return fmt.Errorf("%w; move %s away and restore a backup", err, path)
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("%w; another process uses %s", err, path)
+	}
+	return err
+}
+
+func (e *sqliteEngine) clock() (int64, error) { return e.now().UnixMilli(), nil }
+
+func (e *sqliteEngine) write(ctx context.Context, term int64, fn func(*Tx) error) ([]note, error) {
+	r := &request{ctx: ctx, term: term, fn: fn, done: make(chan struct{})}
+	if err := e.submit(r); err != nil {
+		return nil, err
+	}
+	<-r.done
+	return r.notes, r.err
+}
+
+func (e *sqliteEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
+	tx, err := e.readPool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return classify(err)
+	}
+	defer tx.Rollback()
+	p := *e.reader
+	p.raw, p.bind = tx, tx.StmtContext
+	view := newTx(&txConn{db: &p}, e.clock)
+	return classify(view.run(fn))
+}
+
+func (e *sqliteEngine) publish([]note) {}
+
+func (e *sqliteEngine) ping(ctx context.Context) error { return classify(e.readPool.PingContext(ctx)) }
+
+func (e *sqliteEngine) close() error {
+	if !e.stop() {
+		return nil
+	}
+	return errors.Join(e.readPool.Close(), e.writer.closePool())
+}

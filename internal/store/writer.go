@@ -1,0 +1,293 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// maxGroup bounds how many requests share one commit, and so how long the first of them waits for the others.
+const maxGroup = 64
+
+// request is one Write that waits for the writer.
+type request struct {
+	ctx  context.Context
+	term int64
+	fn   func(*Tx) error
+
+	notes []note
+	err   error
+	done  chan struct{} // closed when notes and err are final
+}
+
+func (r *request) finish(err error) {
+	r.err = err
+	if err != nil {
+		r.notes = nil
+	}
+	close(r.done)
+}
+
+// writer owns the writing connection. Its goroutine takes the requests that wait and commits them as one group.
+type writer struct {
+	pool          *sql.DB
+	conn          *sql.Conn
+	stmts         *prepared
+	now           func() time.Time
+	before, after func()
+	stats         *stats
+	log           *slog.Logger
+
+	requests chan *request
+	quit     chan struct{}
+	ended    chan struct{}
+
+	mu      sync.RWMutex // held for reading while a request is handed over
+	stopped bool
+}
+
+func newWriter(ctx context.Context, pool *sql.DB, c Config, st *stats) (*writer, error) {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{
+		pool: pool, conn: conn, now: c.Now, before: c.BeforeCommit, after: c.AfterCommit, stats: st, log: c.Log,
+		stmts:    &prepared{prepare: conn.PrepareContext, raw: conn, cache: newStmtCache()},
+		requests: make(chan *request, maxGroup),
+		quit:     make(chan struct{}),
+		ended:    make(chan struct{}),
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *writer) submit(r *request) error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.stopped {
+		return ErrClosed
+	}
+	select {
+	case w.requests <- r:
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}
+
+// stop refuses new requests, waits until the accepted ones are done and reports whether it was the first to stop.
+func (w *writer) stop() bool {
+	w.mu.Lock()
+	first := !w.stopped
+	w.stopped = true
+	w.mu.Unlock()
+	if first {
+		close(w.quit)
+	}
+	<-w.ended
+	return first
+}
+
+func (w *writer) closePool() error { return errors.Join(w.conn.Close(), w.pool.Close()) }
+
+func (w *writer) run() {
+	normal := false
+	defer func() {
+		if !normal { // a transaction function ended the goroutine (testing.T.FailNow)
+			go w.run()
+			return
+		}
+		close(w.ended)
+	}()
+	for {
+		select {
+		case r := <-w.requests:
+			w.commitGroup(r)
+			continue
+		default:
+		}
+		select {
+		case r := <-w.requests:
+			w.commitGroup(r)
+		case <-w.quit:
+			if len(w.requests) == 0 {
+				normal = true
+				return
+			}
+		}
+	}
+}
+
+// commitGroup runs first and whoever waits behind it in one transaction.
+func (w *writer) commitGroup(first *request) {
+	g := &group{w: w}
+	defer g.abandon()
+	for r := first; r != nil; r = w.next(len(g.members)) {
+		g.add(r)
+		if g.broken != nil {
+			break
+		}
+	}
+	g.commit()
+}
+
+func (w *writer) next(have int) *request {
+	if have >= maxGroup {
+		return nil
+	}
+	select {
+	case r := <-w.requests:
+		return r
+	default:
+		return nil
+	}
+}
+
+// group is one SQLite transaction and the requests whose changes are in it.
+type group struct {
+	w       *writer
+	open    bool
+	members []*request
+	current *request
+	broken  error // SQLite may have rolled back by itself: nothing more may run in this transaction
+}
+
+func (g *group) exec(query string) error {
+	_, err := g.w.stmts.ExecContext(context.Background(), query)
+	return err
+}
+
+// add runs one request. The first of a transaction needs no savepoint: undoing it is undoing everything.
+func (g *group) add(r *request) {
+	if err := r.ctx.Err(); err != nil {
+		r.finish(err)
+		return
+	}
+	if !g.open {
+		if err := g.exec("BEGIN IMMEDIATE"); err != nil {
+			r.finish(classify(err))
+			return
+		}
+		g.open = true
+	}
+	saved := len(g.members) > 0
+	if saved {
+		if err := g.exec("SAVEPOINT w"); err != nil {
+			g.broken = err
+			r.finish(classify(err))
+			return
+		}
+	}
+	g.current = r
+	err := g.runRequest(r)
+	g.current = nil
+	if err != nil {
+		g.undo(saved)
+		r.finish(classify(err))
+		return
+	}
+	if saved && g.broken == nil {
+		if err := g.exec("RELEASE w"); err != nil {
+			g.broken = err
+		}
+	}
+	g.members = append(g.members, r)
+}
+
+func (g *group) runRequest(r *request) error {
+	conn := &txConn{db: g.w.stmts, detach: true, onFail: func(err error) {
+		if endsTransaction(err) {
+			g.broken = err
+		}
+	}}
+	tx := newTx(conn, func() (int64, error) { return g.w.now().UnixMilli(), nil })
+	err := tx.run(func(tx *Tx) error {
+		if r.term > 0 {
+			if err := tx.checkTerm(r.ctx, r.term); err != nil {
+				return err
+			}
+		}
+		return r.fn(tx)
+	})
+	r.notes = tx.notes
+	return err
+}
+
+// undo takes back what the current request did, and nothing else if that is possible.
+func (g *group) undo(saved bool) {
+	if g.broken != nil {
+		return
+	}
+	if !saved {
+		g.rollback()
+		return
+	}
+	if err := g.exec("ROLLBACK TO w"); err != nil {
+		g.broken = err
+		return
+	}
+	if err := g.exec("RELEASE w"); err != nil {
+		g.broken = err
+	}
+}
+
+func (g *group) rollback() {
+	if err := g.exec("ROLLBACK"); err != nil {
+		g.w.log.Debug("rollback", "err", err) // SQLite had done it already
+	}
+	g.open = false
+}
+
+// commit makes the group durable, or fails every member.
+func (g *group) commit() {
+	if !g.open {
+		return
+	}
+	if g.broken != nil || len(g.members) == 0 {
+		err := g.broken
+		g.rollback()
+		g.finishAll(err)
+		return
+	}
+	if g.w.before != nil {
+		g.w.before()
+	}
+	if err := g.exec("COMMIT"); err != nil {
+		g.rollback()
+		g.finishAll(fmt.Errorf("commit: %w", err))
+		return
+	}
+	g.open = false
+	g.w.stats.committed(int64(len(g.members)))
+	if g.w.after != nil {
+		g.w.after()
+	}
+	g.finishAll(nil)
+}
+
+func (g *group) finishAll(err error) {
+	err = classify(err)
+	for _, r := range g.members {
+		r.finish(err)
+	}
+	g.members = nil
+}
+
+// abandon answers everybody when the goroutine is ending in the middle of a group; after a commit it finds nothing to do.
+func (g *group) abandon() {
+	if g.current == nil && !g.open {
+		return
+	}
+	err := errors.New("the transaction function ended its goroutine")
+	g.rollback()
+	if g.current != nil {
+		g.current.finish(err)
+		g.current = nil
+	}
+	g.finishAll(err)
+}
