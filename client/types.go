@@ -15,6 +15,19 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + t.UTC().Format("2006-01-02T15:04:05.000Z") + `"`), nil
 }
 
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Time) UnmarshalJSON(b []byte) error {
+	v, err := time.Parse(`"`+time.RFC3339Nano+`"`, string(b))
+	if err != nil {
+		return err
+	}
+	t.Time = v.UTC()
+	return nil
+}
+
+// MarshalYAML implements the YAML encoder's interface: the same text as in JSON.
+func (t Time) MarshalYAML() (any, error) { return t.UTC().Format("2006-01-02T15:04:05.000Z"), nil }
+
 // TimeOf returns the Time of ms since the epoch.
 func TimeOf(ms int64) Time { return Time{time.UnixMilli(ms).UTC()} }
 
@@ -59,6 +72,8 @@ type RunDetail struct {
 	Run
 	Inputs         map[string]any  `json:"inputs,omitempty"`
 	MatchedTrigger json.RawMessage `json:"matchedTrigger,omitempty"`
+	OriginalRunID  string          `json:"originalRunId,omitempty"`
+	TrustTier      string          `json:"trustTier,omitempty"`
 	Jobs           []Job           `json:"jobs"`
 }
 
@@ -162,7 +177,15 @@ type Agent struct {
 	RunID        string   `json:"runId,omitempty"`
 	Host         string   `json:"host,omitempty"`
 	Version      string   `json:"version,omitempty"`
+	RunNumber    int64    `json:"runNumber,omitempty"`
+	Repo         string   `json:"repo,omitempty"`
+	NodeName     string   `json:"nodeName,omitempty"`
+	Platform     string   `json:"platform,omitempty"`
+	Arch         string   `json:"arch,omitempty"`
+	Draining     bool     `json:"draining,omitempty"`
+	LastSeenAt   *Time    `json:"lastSeenAt,omitempty"`
 	RequestedAt  Time     `json:"requestedAt"`
+	StateAt      Time     `json:"stateAt"` // when it entered its state
 	RegisteredAt *Time    `json:"registeredAt,omitempty"`
 	EndedAt      *Time    `json:"endedAt,omitempty"`
 	GoneReason   string   `json:"goneReason,omitempty"`
@@ -174,23 +197,24 @@ type Agent struct {
 
 // Scaler is one scaler on one node.
 type Scaler struct {
-	Name         string          `json:"name"`
-	Node         string          `json:"node"`
-	NodeName     string          `json:"nodeName"`
-	Type         string          `json:"type"`
-	State        string          `json:"state"` // ready, full, backing off, not ready, retiring, node lost
-	StateText    string          `json:"stateText,omitempty"`
-	ActiveCount  int             `json:"activeCount"`
-	WarmCount    int             `json:"warmCount"`
-	EndingCount  int             `json:"endingCount"`
-	MaxAgents    int64           `json:"maxAgents"`
-	UsedCPUMilli int64           `json:"usedCpuMilli"`
-	CapCPUMilli  int64           `json:"capCpuMilli,omitempty"`
-	UsedMemBytes int64           `json:"usedMemBytes"`
-	CapMemBytes  int64           `json:"capMemBytes,omitempty"`
-	LabelSets    [][]string      `json:"labelSets"`
-	BackoffUntil *Time           `json:"backoffUntil,omitempty"`
-	Failures     []ScalerFailure `json:"failures,omitempty"`
+	Name          string          `json:"name"`
+	Node          string          `json:"node"`
+	NodeName      string          `json:"nodeName"`
+	Type          string          `json:"type"`
+	State         string          `json:"state"` // ready, full, backing off, not ready, retiring, draining, node lost
+	StateText     string          `json:"stateText,omitempty"`
+	ActiveCount   int             `json:"activeCount"`
+	WarmCount     int             `json:"warmCount"`
+	StartingCount int             `json:"startingCount"`
+	EndingCount   int             `json:"endingCount"`
+	MaxAgents     int64           `json:"maxAgents"`
+	UsedCPUMilli  int64           `json:"usedCpuMilli"`
+	CapCPUMilli   int64           `json:"capCpuMilli,omitempty"`
+	UsedMemBytes  int64           `json:"usedMemBytes"`
+	CapMemBytes   int64           `json:"capMemBytes,omitempty"`
+	LabelSets     [][]string      `json:"labelSets"`
+	BackoffUntil  *Time           `json:"backoffUntil,omitempty"`
+	Failures      []ScalerFailure `json:"failures,omitempty"`
 }
 
 // ScalerFailure is one failed launch.
@@ -235,6 +259,8 @@ type Delivery struct {
 	ReceivedAt Time            `json:"receivedAt"`
 	FinishedAt *Time           `json:"finishedAt,omitempty"`
 	Decisions  json.RawMessage `json:"decisions,omitempty"`
+	Headers    json.RawMessage `json:"headers,omitempty"` // with the payload only; credentials are never stored
+	Payload    *string         `json:"payload,omitempty"` // when asked for
 }
 
 // Token is an admin or agent token without its secret.

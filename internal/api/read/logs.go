@@ -1,0 +1,91 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// JobLog is a job whose log may be read: who it is, which attempt, and which steps have ended.
+type JobLog struct {
+	Ref   LogRef
+	Name  string
+	Ended bool // the job has ended: no line can be added
+	Steps []client.Step
+}
+
+// JobLog finds the job and checks that the caller may see it. run may be empty when job alone is enough.
+func (r *Reads) JobLog(ctx context.Context, s Scope, run, job string) (JobLog, error) {
+	var out JobLog
+	err := r.view(ctx, func(q *db.Queries) error {
+		id, err := r.logJob(ctx, q, s, run, job)
+		if err != nil {
+			return err
+		}
+		f, err := readWhy(ctx, q, s, id)
+		if err != nil {
+			return err
+		}
+		out = JobLog{
+			Ref:  LogRef{RunID: f.job.RunID, JobID: f.job.ID, Attempt: int(f.job.Attempt)},
+			Name: f.job.Name, Ended: ci.JobStatus(f.job.Status).Terminal(), Steps: f.steps,
+		}
+		return nil
+	})
+	return out, err
+}
+
+// logJob accepts a job's name too when the run is given.
+func (r *Reads) logJob(ctx context.Context, q *db.Queries, s Scope, run, job string) (string, error) {
+	if run == "" {
+		return jobID(ctx, q, s, job)
+	}
+	runID, err := runID(ctx, q, s, run)
+	if err != nil {
+		return "", err
+	}
+	if id, err := q.ReadJobIDByName(ctx, runID, job); err == nil {
+		return id, nil
+	}
+	id, err := jobID(ctx, q, s, job)
+	if err != nil {
+		return "", fmt.Errorf("job %q of run %s %w", job, run, ErrNotFound)
+	}
+	row, err := q.ReadJobRow(ctx, id, s.OrgID)
+	if err == nil && row.RunID != runID {
+		return "", fmt.Errorf("job %q of run %s %w", job, run, ErrNotFound)
+	}
+	return id, err
+}
+
+// StepEnded reports whether no line can be added to the step any more.
+func (l JobLog) StepEnded(step int) bool {
+	if l.Ended {
+		return true
+	}
+	i := slices.IndexFunc(l.Steps, func(s client.Step) bool { return s.Index == step })
+	return i >= 0 && ci.StepStatus(l.Steps[i].Status).Terminal()
+}
+
+// Log is a window of a step's log, read after the job's state so that Complete is never claimed too early.
+func (r *Reads) Log(ctx context.Context, l JobLog, step int, cursor string, limit int) (client.LogPage, error) {
+	limit = clamp(limit, 500, MaxLogLimit)
+	lines, next, err := r.conf.Logs.ReadLines(ctx, l.Ref, step, cursor, limit)
+	if err != nil {
+		return client.LogPage{}, fmt.Errorf("read log: %w", err)
+	}
+	if lines == nil {
+		lines = []client.LogLine{}
+	}
+	return client.LogPage{Lines: lines, NextCursor: next, Complete: l.StepEnded(step) && len(lines) < limit}, nil
+}
+
+// RawLog is the whole log of a step as stored: JSON lines.
+func (r *Reads) RawLog(ctx context.Context, l JobLog, step int) (io.ReadCloser, error) {
+	return r.conf.Logs.RawLog(ctx, l.Ref, step)
+}
