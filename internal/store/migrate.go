@@ -14,15 +14,20 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// Migrations are the embedded schema files.
+func Migrations() fs.FS {
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the name above is wrong
+	}
+	return sub
+}
+
 // migrate brings the schema up to date. On PostgreSQL a session lock lets one of several starting nodes do it while the
 // others wait. files is nil for the embedded ones.
 func migrate(ctx context.Context, pool *sql.DB, d Dialect, files fs.FS) error {
 	if files == nil {
-		sub, err := fs.Sub(migrations, "migrations")
-		if err != nil {
-			return err
-		}
-		files = sub
+		files = Migrations()
 	}
 	dialect, opts := goose.DialectSQLite3, []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if d == PostgreSQL {

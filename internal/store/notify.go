@@ -59,44 +59,48 @@ func (s *Subscription) signal() {
 // hub delivers notes to the subscriptions of this process.
 type hub struct {
 	mu   sync.Mutex
-	subs map[note]map[*Subscription]struct{}
+	subs map[Topic]map[string]map[*Subscription]struct{} // by key; "" listens to all of them
 }
 
-func newHub() *hub { return &hub{subs: map[note]map[*Subscription]struct{}{}} }
+func newHub() *hub { return &hub{subs: map[Topic]map[string]map[*Subscription]struct{}{}} }
 
 func (h *hub) subscribe(on note) *Subscription {
 	s := &Subscription{c: make(chan struct{}, 1), hub: h, on: on}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.subs[on] == nil {
-		h.subs[on] = map[*Subscription]struct{}{}
+	byKey := h.subs[on.topic]
+	if byKey == nil {
+		byKey = map[string]map[*Subscription]struct{}{}
+		h.subs[on.topic] = byKey
 	}
-	h.subs[on][s] = struct{}{}
+	if byKey[on.key] == nil {
+		byKey[on.key] = map[*Subscription]struct{}{}
+	}
+	byKey[on.key][s] = struct{}{}
 	return s
 }
 
 func (h *hub) remove(s *Subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.subs[s.on], s)
-	if len(h.subs[s.on]) == 0 {
-		delete(h.subs, s.on)
+	byKey := h.subs[s.on.topic]
+	delete(byKey[s.on.key], s)
+	if len(byKey[s.on.key]) == 0 {
+		delete(byKey, s.on.key)
 	}
 }
 
+// deliver signals who listens to a note's key or to its whole topic. A note without a key is for all of them.
 func (h *hub) deliver(notes []note) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, n := range notes {
-		for s := range h.subs[n] {
-			s.signal()
-		}
 		if n.key == "" {
+			h.signalTopic(n.topic)
 			continue
 		}
-		for s := range h.subs[note{n.topic, ""}] {
-			s.signal()
-		}
+		signalAll(h.subs[n.topic][n.key])
+		signalAll(h.subs[n.topic][""])
 	}
 }
 
@@ -104,9 +108,19 @@ func (h *hub) deliver(notes []note) {
 func (h *hub) deliverAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, subs := range h.subs {
-		for s := range subs {
-			s.signal()
-		}
+	for topic := range h.subs {
+		h.signalTopic(topic)
+	}
+}
+
+func (h *hub) signalTopic(t Topic) {
+	for _, subs := range h.subs[t] {
+		signalAll(subs)
+	}
+}
+
+func signalAll(subs map[*Subscription]struct{}) {
+	for s := range subs {
+		s.signal()
 	}
 }

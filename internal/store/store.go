@@ -121,7 +121,7 @@ func (s *Store) write(ctx context.Context, term int64, fn func(*Tx) error) error
 // Subscribe returns wake-ups for one key of a topic, or for all of them when key is "".
 func (s *Store) Subscribe(t Topic, key string) *Subscription { return s.hub.subscribe(note{t, key}) }
 
-// Publish notifies outside any transaction.
+// Publish notifies outside any transaction. An empty key wakes every subscriber of the topic.
 func (s *Store) Publish(t Topic, key string) { s.announce([]note{{t, key}}) }
 
 func (s *Store) announce(notes []note) {

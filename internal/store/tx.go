@@ -36,7 +36,7 @@ func (tx *Tx) Now() int64 {
 	return now
 }
 
-// Notify wakes subscribers of the topic once the transaction is durable.
+// Notify wakes subscribers once the transaction is durable. An empty key wakes every subscriber of the topic.
 func (tx *Tx) Notify(t Topic, key string) { tx.notes = addNote(tx.notes, note{t, key}) }
 
 // run calls fn, contains its panic and returns the transaction's verdict: a failed statement loses it even when fn

@@ -14,7 +14,9 @@ import (
 func BenchmarkWrite(b *testing.B) {
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			s := Open(b, store.Config{})
+			d := SQLiteDatabase(b)
+			d.Config.Unsynced = false
+			s := d.Open(b)
 			ctx := context.Background()
 			var wg sync.WaitGroup
 			start := time.Now()

@@ -1,10 +1,9 @@
 // Package storetest opens real stores for tests: SQLite always, PostgreSQL where KICI_TEST_POSTGRES names a server. A
-// migrated template is made once a process and copied for every test, which costs a few milliseconds.
+// migrated template is made once and copied for every test, which costs milliseconds.
 package storetest
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,20 +12,15 @@ import (
 	"github.com/kici-go/kici/internal/store"
 )
 
-// SQLite opens an empty store of its own for the test and closes it at the end. It does not wait for the disk: use
-// Open with Unsynced false for a test about durability.
-func SQLite(t testing.TB) *store.Store {
-	t.Helper()
-	return Open(t, store.Config{Unsynced: true})
+// Database is one test's own database. It can be opened several times, as by several processes or after a crash.
+type Database struct {
+	Config store.Config // what Open uses; a test may change it before
 }
 
-// Open is SQLite with a configuration of the test's own. An empty Dir becomes a temporary one with a migrated database.
-func Open(t testing.TB, c store.Config) *store.Store {
+// Open opens the database and closes it at the end of the test.
+func (d *Database) Open(t testing.TB) *store.Store {
 	t.Helper()
-	if c.Dir == "" {
-		c.Dir = Dir(t)
-	}
-	s, err := store.Open(context.Background(), c)
+	s, err := store.Open(context.Background(), d.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +32,17 @@ func Open(t testing.TB, c store.Config) *store.Store {
 	return s
 }
 
-// Dir makes a temporary data directory that holds a migrated, empty SQLite database.
-func Dir(t testing.TB) string {
+// SQLite opens an empty store of its own for the test. It does not wait for the disk: a test about durability uses
+// SQLiteDatabase and sets Unsynced to false.
+func SQLite(t testing.TB) *store.Store {
 	t.Helper()
-	image, err := template()
+	return SQLiteDatabase(t).Open(t)
+}
+
+// SQLiteDatabase makes a temporary data directory that holds a migrated, empty database.
+func SQLiteDatabase(t testing.TB) *Database {
+	t.Helper()
+	image, err := sqliteTemplate()
 	if err != nil {
 		t.Fatalf("make template database: %v", err)
 	}
@@ -49,10 +50,10 @@ func Dir(t testing.TB) string {
 	if err := os.WriteFile(filepath.Join(dir, store.FileName), image, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return &Database{Config: store.Config{Dir: dir, Unsynced: true}}
 }
 
-var template = sync.OnceValues(func() ([]byte, error) {
+var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "kici-template-")
 	if err != nil {
 		return nil, err
@@ -63,12 +64,21 @@ var template = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	if err := s.Close(); err != nil {
-		return nil, fmt.Errorf("close: %w", err)
+		return nil, err
 	}
 	return os.ReadFile(filepath.Join(dir, store.FileName)) // closing has folded the WAL into it
 })
 
-// Each runs fn as a subtest on every engine that is there.
+// Each runs fn as a subtest with an empty store on every engine. Without KICI_TEST_POSTGRES that engine's subtest says
+// that it is skipped.
 func Each(t *testing.T, fn func(t *testing.T, s *store.Store)) {
-	t.Run("sqlite", func(t *testing.T) { fn(t, SQLite(t)) })
+	t.Helper()
+	EachDatabase(t, func(t *testing.T, d *Database) { fn(t, d.Open(t)) })
+}
+
+// EachDatabase is Each for tests that open the database themselves.
+func EachDatabase(t *testing.T, fn func(t *testing.T, d *Database)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { fn(t, SQLiteDatabase(t)) })
+	t.Run("postgres", func(t *testing.T) { fn(t, PostgreSQLDatabase(t)) })
 }
