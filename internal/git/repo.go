@@ -1,0 +1,332 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Bounds of single objects. What is larger is refused with ErrTooBig.
+const (
+	maxCommitBytes = 1 << 20
+	maxTreeBytes   = 16 << 20
+	batchNames     = 200 // requests in flight; keeps the request pipe from filling
+)
+
+// Repo reads one repository of this machine from its objects, never from a work tree (D23). It is safe for concurrent use.
+type Repo struct {
+	pool *Repos
+	path string
+}
+
+// Commit is what a reader wants to know of a commit.
+type Commit struct {
+	SHA    string
+	Ref    string // the full ref that was resolved, "" when it was given by id
+	Tree   string
+	Title  string // first line of the message
+	Author string
+	Email  string
+}
+
+// File is one committed file. Mode is git's octal text; the data of a symbolic link is its target.
+type File struct {
+	Path, Mode string
+	Data       []byte
+}
+
+// The modes of tree entries that matter here.
+const (
+	ModeTree      = "40000"
+	ModeSymlink   = "120000"
+	ModeSubmodule = "160000"
+)
+
+// Path returns where the repository is.
+func (r *Repo) Path() string { return r.path }
+
+// gitDir finds the git directory: path itself when bare, else path/.git (which may be a file of a linked work tree; git
+// follows it). It never looks above path.
+func (r *Repo) gitDir() (dir string, bare bool, err error) {
+	dotGit := filepath.Join(r.path, ".git")
+	switch _, err := os.Stat(dotGit); {
+	case err == nil:
+		return dotGit, false, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", false, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if _, err := os.Stat(filepath.Join(r.path, "HEAD")); err != nil {
+		if _, err := os.Stat(r.path); err != nil {
+			return "", false, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		return "", false, fmt.Errorf("%w: %s is not a git repository", ErrUnreachable, r.path)
+	}
+	return r.path, true, nil
+}
+
+func (r *Repo) with(ctx context.Context, f func(*reader) error) error {
+	dir, _, err := r.gitDir()
+	if err != nil {
+		return err
+	}
+	return r.pool.with(ctx, dir, f)
+}
+
+// Check verifies that objects can be read. An empty repository is fine.
+func (r *Repo) Check(ctx context.Context) error {
+	return r.with(ctx, func(rd *reader) error {
+		_, err := rd.get(maxCommitBytes, "HEAD")
+		return err
+	})
+}
+
+// Resolve returns the commit that ref names: HEAD, a full ref, a branch, a tag, or a commit id of 7 digits or more. ref is
+// hostile input. A branch wins over a tag of the same name, and both over an abbreviated id.
+func (r *Repo) Resolve(ctx context.Context, ref string) (Commit, error) {
+	names, err := candidates(ref)
+	if err != nil {
+		return Commit{}, err
+	}
+	requests := make([]string, len(names))
+	for i, name := range names {
+		requests[i] = name + "^{commit}"
+	}
+	var c Commit
+	err = r.with(ctx, func(rd *reader) error {
+		found, err := rd.get(maxCommitBytes*int64(len(requests)), requests...)
+		if err != nil {
+			return err
+		}
+		for i, o := range found {
+			if o.kind == "commit" {
+				c = parseCommit(o)
+				if strings.HasPrefix(names[i], "refs/") {
+					c.Ref = names[i]
+				}
+				return nil
+			}
+		}
+		return fmt.Errorf("%q: %w", ref, ErrNotFound)
+	})
+	return c, err
+}
+
+// candidates lists the names under which ref may be found, best first. All are free of white space and revision syntax.
+func candidates(ref string) ([]string, error) {
+	if ref == "HEAD" {
+		return []string{"HEAD"}, nil
+	}
+	if CheckSHA(ref) == nil {
+		return []string{ref}, nil
+	}
+	// refs/heads/ in front makes a leading dash harmless; CheckRef wants the name as it will be used.
+	full := ref
+	if !strings.HasPrefix(ref, "refs/") {
+		full = "refs/heads/" + ref
+	}
+	if err := CheckRef(full); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if full == ref {
+		return []string{ref}, nil
+	}
+	names := []string{full, "refs/tags/" + ref}
+	if len(ref) >= 7 && len(ref) < 64 && strings.Trim(ref, "0123456789abcdef") == "" {
+		names = append(names, ref)
+	}
+	return names, nil
+}
+
+func parseCommit(o object) Commit {
+	c := Commit{SHA: o.id}
+	header, message, _ := bytes.Cut(o.data, []byte("\n\n"))
+	for line := range strings.SplitSeq(string(header), "\n") {
+		key, value, _ := strings.Cut(line, " ")
+		switch key {
+		case "tree":
+			c.Tree = value
+		case "author":
+			name, rest, _ := strings.Cut(value, " <")
+			email, _, _ := strings.Cut(rest, ">")
+			c.Author, c.Email = clean(name, 200), clean(email, 200)
+		}
+	}
+	title, _, _ := strings.Cut(strings.TrimLeft(string(message), "\n"), "\n")
+	c.Title = clean(title, 300)
+	return c
+}
+
+// clean makes hostile text one printable line of at most limit bytes.
+func clean(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\ufffd"))
+	if s = strings.TrimSpace(s); len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}
+
+// FileQuery selects files of one directory of a commit and of its sub-directories.
+type FileQuery struct {
+	Dir      string                 // slash-separated, such as .kici
+	Match    func(path string) bool // files to read
+	Descend  func(path string) bool // sub-directories to enter
+	MaxBytes int64                  // all data together
+	MaxFiles int
+}
+
+// Files returns the matching files of the commit, in git's order. When Dir or a directory to descend into is not a
+// directory (a file, a symbolic link, a submodule), it is returned as a File of that mode: the caller decides. No such
+// directory is no files; no such commit is ErrNotFound.
+func (r *Repo) Files(ctx context.Context, sha string, q FileQuery) ([]File, error) {
+	if err := CheckSHA(sha); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	var files []File
+	err := r.with(ctx, func(rd *reader) error {
+		w := walk{rd: rd, q: q, idBytes: len(sha) / 2}
+		root, err := w.tree(sha + "^{tree}")
+		if err != nil {
+			return err
+		}
+		if err := w.enter(root, "", strings.Split(q.Dir, "/")); err != nil {
+			return err
+		}
+		files, err = w.read()
+		return err
+	})
+	return files, err
+}
+
+type walk struct {
+	rd      *reader
+	q       FileQuery
+	idBytes int
+	found   []treeEntry // name is the whole path
+}
+
+func (w *walk) tree(name string) ([]treeEntry, error) {
+	found, err := w.rd.get(maxTreeBytes, name)
+	if err != nil {
+		return nil, err
+	}
+	if found[0].kind != "tree" && strings.HasSuffix(name, "^{tree}") {
+		return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(name, "^{tree}"), ErrNotFound)
+	} else if found[0].kind != "tree" {
+		return nil, fmt.Errorf("%w: tree %s is missing from its objects", ErrUnreachable, name)
+	}
+	return parseTree(found[0].data, w.idBytes)
+}
+
+// enter follows parts from entries downwards and collects what it finds there.
+func (w *walk) enter(entries []treeEntry, dir string, parts []string) error {
+	for _, e := range entries {
+		full := path.Join(dir, e.name)
+		switch {
+		case len(parts) > 0 && e.name != parts[0]:
+			continue
+		case len(parts) > 0 || (w.q.Descend != nil && w.q.Descend(full)):
+		case w.q.Match(full):
+			w.found = append(w.found, treeEntry{mode: e.mode, name: full, id: e.id})
+			continue
+		default:
+			continue
+		}
+		if e.mode != ModeTree {
+			w.found = append(w.found, treeEntry{mode: e.mode, name: full, id: e.id})
+			continue
+		}
+		children, err := w.tree(e.id)
+		if err != nil {
+			return err
+		}
+		if err := w.enter(children, full, parts[min(1, len(parts)):]); err != nil {
+			return err
+		}
+	}
+	if len(w.found) > w.q.MaxFiles {
+		return fmt.Errorf("%s has more than %d files: %w", w.q.Dir, w.q.MaxFiles, ErrTooBig)
+	}
+	return nil
+}
+
+func (w *walk) read() ([]File, error) {
+	files := make([]File, len(w.found))
+	room := w.q.MaxBytes
+	for start := 0; start < len(files); start += batchNames {
+		batch := w.found[start:min(start+batchNames, len(files))]
+		var names []string
+		for _, e := range batch {
+			names = append(names, e.id)
+		}
+		got, err := w.rd.get(room, names...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", w.q.Dir, err)
+		}
+		for i, o := range got {
+			if o.kind == "" && batch[i].mode != ModeSubmodule {
+				return nil, fmt.Errorf("%w: %s is missing from its objects", ErrUnreachable, batch[i].name)
+			}
+			files[start+i] = File{Path: batch[i].name, Mode: batch[i].mode, Data: o.data}
+			room -= int64(len(o.data))
+		}
+	}
+	return files, nil
+}
+
+// DefaultBranch returns the short name of the branch that HEAD names in a bare repository. In one with a work tree HEAD is
+// whatever somebody has checked out, so origin's HEAD, main and master come first.
+func (r *Repo) DefaultBranch(ctx context.Context) (string, error) {
+	dir, bare, err := r.gitDir()
+	if err != nil {
+		return "", err
+	}
+	if !bare {
+		if b := r.usualBranch(ctx, dir); b != "" {
+			return b, nil
+		}
+	}
+	return symbolicRef(ctx, dir, "HEAD", "refs/heads/")
+}
+
+func (r *Repo) usualBranch(ctx context.Context, dir string) string {
+	if _, err := os.Stat(filepath.Join(dir, "refs", "remotes", "origin", "HEAD")); err == nil {
+		if b, err := symbolicRef(ctx, dir, "refs/remotes/origin/HEAD", "refs/remotes/origin/"); err == nil {
+			return b
+		}
+	}
+	for _, b := range []string{"main", "master"} {
+		if c, err := r.Resolve(ctx, "refs/heads/"+b); err == nil && c.Ref != "" {
+			return b
+		}
+	}
+	return ""
+}
+
+// symbolicRef reads the file that most repositories have and asks git where it is something else.
+func symbolicRef(ctx context.Context, dir, name, prefix string) (string, error) {
+	text, _ := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+	target, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "ref: ")
+	if !ok || target == "refs/heads/.invalid" { // reftable's placeholder
+		out, err := Run(ctx, Cmd{Args: []string{"symbolic-ref", "--quiet", name}, Env: append([]string{"GIT_DIR=" + dir}, readOnly...)})
+		if err != nil {
+			return "", fmt.Errorf("%s: %w: %w", name, ErrNotFound, err)
+		}
+		target = strings.TrimSpace(string(out))
+	}
+	branch, ok := strings.CutPrefix(target, prefix)
+	if !ok || CheckRef(target) != nil {
+		return "", fmt.Errorf("%s names %q: %w", name, target, ErrNotFound)
+	}
+	return branch, nil
+}
