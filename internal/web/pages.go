@@ -1,0 +1,213 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/run"
+)
+
+func (s *server) runs(w http.ResponseWriter, r *http.Request, c caller) error {
+	v, err := s.runsView(r.Context(), c, filterOf(r.URL.Query()))
+	if err != nil {
+		return err
+	}
+	s.render(w, r, runsPage(v))
+	return nil
+}
+
+func (s *server) runsView(ctx context.Context, c caller, f runFilter) (runsView, error) {
+	rf := read.RunFilter{Workflow: f.Workflow, Repo: f.Repo, Branch: f.Branch, Text: f.Text, Cursor: f.Cursor, Limit: 40}
+	if f.Status != "" {
+		rf.Statuses = []string{f.Status}
+	}
+	list, err := s.Reads.Runs(ctx, c.scope, rf)
+	if err != nil {
+		return runsView{}, err
+	}
+	p := s.frame(c, "runs", "Runs")
+	p.Query = f.Text
+	return runsView{page: p, Filter: f, Runs: list.Runs, Next: list.NextCursor, Live: f.Cursor == ""}, nil
+}
+
+// choice is which run, job, step and line a page shows.
+type choice struct {
+	run, job string
+	step     int
+	at       int64
+}
+
+func choiceOf(r *http.Request) choice {
+	ch := choice{run: r.PathValue("run"), job: r.PathValue("job"), step: allSteps}
+	q := r.URL.Query()
+	if ch.job == "" {
+		ch.job = q.Get("job")
+	}
+	if n, err := strconv.Atoi(q.Get("step")); err == nil && n >= 0 {
+		ch.step = n
+	}
+	ch.at, _ = strconv.ParseInt(q.Get("at"), 10, 64)
+	return ch
+}
+
+func (s *server) run(w http.ResponseWriter, r *http.Request, c caller) error {
+	ch := choiceOf(r)
+	v, err := s.runView(r.Context(), c, ch)
+	if err != nil {
+		return err
+	}
+	if v.Job != nil {
+		if v.Log, err = s.log(r.Context(), *v.Job, ch.step, ch.at); err != nil {
+			return err
+		}
+	}
+	s.render(w, r, runPage(v))
+	return nil
+}
+
+func (s *server) runView(ctx context.Context, c caller, ch choice) (runView, error) {
+	detail, err := s.Reads.Run(ctx, c.scope, ch.run)
+	if err != nil {
+		return runView{}, err
+	}
+	v := runView{
+		page: s.frame(c, "runs", fmt.Sprintf("%s #%d · %s", detail.Workflow, detail.Number, detail.Repo)),
+		Run:  detail, Step: ch.step, CanAct: c.Can(access.RunCancel),
+	}
+	open := openJob(detail.Jobs, ch.job)
+	if open != "" {
+		job, err := s.Reads.Job(ctx, c.scope, open)
+		if err != nil {
+			return runView{}, err
+		}
+		v.Job = &job
+		if job.StartedAt == nil && job.FinishedAt == nil {
+			why, err := s.Reads.Why(ctx, c.scope, open)
+			if err != nil {
+				return runView{}, err
+			}
+			v.Why = &why
+		}
+	}
+	v.Graph = graphOf(detail.Jobs, open, time.Now().UnixMilli())
+	return v, nil
+}
+
+// openJob chooses the job to show: the one asked for, else a failed one, else one at work, else the last that ran.
+func openJob(jobs []client.Job, asked string) string {
+	best, rank := "", -1
+	for _, j := range jobs {
+		r := map[string]int{"failed": 4, "running": 3, "allowed": 1, "success": 1}[j.Display.Class]
+		if j.ID == asked {
+			return j.ID
+		}
+		if r > rank || r == rank && r == 1 {
+			best, rank = j.ID, r
+		}
+	}
+	return best
+}
+
+func (s *server) cancel(w http.ResponseWriter, r *http.Request, c caller) error {
+	detail, err := s.Reads.Run(r.Context(), c.scope, r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	_, err = s.Actions.Cancel(r.Context(), run.CancelRequest{
+		OrgID: c.OrgID, RunID: detail.ID, By: c.Label, Reason: "cancelled in the dashboard", Force: r.PostFormValue("force") == "true",
+	})
+	s.audit(r, c, "run.cancel", detail.ID, err)
+	if err != nil {
+		return err
+	}
+	s.redirect(w, r, "/runs/"+detail.ID)
+	return nil
+}
+
+func (s *server) rerun(w http.ResponseWriter, r *http.Request, c caller) error {
+	detail, err := s.Reads.Run(r.Context(), c.scope, r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	res, err := s.Actions.Rerun(r.Context(), run.RerunRequest{
+		OrgID: c.OrgID, RunID: detail.ID, By: c.Label, RequestID: r.PostFormValue("key"), FailedOnly: r.PostFormValue("failed") == "true",
+	})
+	s.audit(r, c, "run.rerun", detail.ID, err)
+	if err != nil {
+		return err
+	}
+	s.redirect(w, r, "/runs/"+res.RunID)
+	return nil
+}
+
+func (s *server) audit(r *http.Request, c caller, action, target string, err error) {
+	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: "dashboard", Outcome: "allowed"}
+	if err != nil {
+		e.Outcome, e.Error = "error", err.Error()
+	}
+	s.Audit.Audit(r.Context(), e)
+}
+
+func (s *server) queue(w http.ResponseWriter, r *http.Request, c caller) error {
+	v, err := s.queueView(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	s.render(w, r, queuePage(v))
+	return nil
+}
+
+func (s *server) queueView(ctx context.Context, c caller) (queueView, error) {
+	q, err := s.Reads.Queue(ctx, c.scope, read.QueueFilter{Limit: 100})
+	if err != nil {
+		return queueView{}, err
+	}
+	sc, err := s.Reads.Scalers(ctx, c.scope)
+	if err != nil {
+		return queueView{}, err
+	}
+	return queueView{page: s.frame(c, "queue", "Queue"), Queue: q, Scalers: sc.Scalers}, nil
+}
+
+func (s *server) agents(w http.ResponseWriter, r *http.Request, c caller) error {
+	all := r.URL.Query().Get("all") != ""
+	list, err := s.Reads.Agents(r.Context(), c.scope, read.AgentFilter{All: all, Limit: 100})
+	if err != nil {
+		return err
+	}
+	s.render(w, r, agentsPage(agentsView{page: s.frame(c, "agents", "Agents"), Agents: list.Agents, All: all}))
+	return nil
+}
+
+func (s *server) scalers(w http.ResponseWriter, r *http.Request, c caller) error {
+	list, err := s.Reads.Scalers(r.Context(), c.scope)
+	if err != nil {
+		return err
+	}
+	s.render(w, r, scalersPage(scalersView{page: s.frame(c, "scalers", "Scalers"), Scalers: list.Scalers}))
+	return nil
+}
+
+func (s *server) deliveries(w http.ResponseWriter, r *http.Request, c caller) error {
+	list, err := s.Reads.Deliveries(r.Context(), c.scope, read.DeliveryFilter{Cursor: r.URL.Query().Get("cursor"), Limit: 50})
+	if err != nil {
+		return err
+	}
+	s.render(w, r, deliveriesPage(deliveriesView{page: s.frame(c, "deliveries", "Deliveries"), Deliveries: list.Deliveries, Next: list.NextCursor}))
+	return nil
+}
+
+func (s *server) delivery(w http.ResponseWriter, r *http.Request, c caller) error {
+	d, err := s.Reads.Delivery(r.Context(), c.scope, r.PathValue("delivery"))
+	if err != nil {
+		return err
+	}
+	s.render(w, r, deliveryPage(deliveryView{page: s.frame(c, "deliveries", "Delivery"), Delivery: d, Workflows: decisionsOf(d.Decisions)}))
+	return nil
+}

@@ -1,0 +1,194 @@
+// Package web is the dashboard: pages drawn on the server over the same reads as the API, kept live by server-sent events. A
+// page reads without scripts and loads nothing from anywhere else.
+package web
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/store"
+)
+
+//go:embed static
+var static embed.FS
+
+// sessions signs people in and out.
+type sessions interface {
+	NewSession(ctx context.Context, bearer string) (session string, err error)
+	RedeemLogin(ctx context.Context, secret string) (session string, p access.Principal, err error)
+	Session(ctx context.Context, session string) (access.Principal, error)
+	EndSession(ctx context.Context, session string) error
+}
+
+// actions are what the buttons do.
+type actions interface {
+	Cancel(context.Context, run.CancelRequest) (run.CancelResult, error)
+	Rerun(context.Context, run.RerunRequest) (run.RerunResult, error)
+}
+
+// auditor records who pressed what.
+type auditor interface {
+	Audit(context.Context, access.Entry)
+}
+
+// hub tells when something changed.
+type hub interface {
+	Subscribe(t store.Topic, key string) *store.Subscription
+}
+
+// Deps is all that the dashboard needs; every field is required.
+type Deps struct {
+	Reads    *read.Reads
+	Logs     read.LogReader
+	Sessions sessions
+	Audit    auditor
+	Actions  actions
+	Hub      hub
+	Base     string // base path, "" or /kici
+	Secure   func(*http.Request) bool
+	Log      *slog.Logger
+}
+
+type server struct {
+	Deps
+	mux *http.ServeMux
+}
+
+const (
+	cookieName  = "kici_session"
+	sessionLife = 12 * time.Hour
+	maxForm     = 64 << 10
+)
+
+// New returns the dashboard's handler. It serves paths below Base, which the caller has stripped.
+func New(d Deps) http.Handler {
+	s := &server{Deps: d, mux: http.NewServeMux()}
+	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { s.redirect(w, r, "/runs") })
+	s.mux.Handle("GET /static/", http.StripPrefix("/", cached(http.FileServerFS(static))))
+	s.mux.HandleFunc("GET /login", s.loginForm)
+	s.mux.HandleFunc("POST /login", s.login)
+	s.mux.HandleFunc("GET /login/link/{secret}", s.loginLink)
+	s.mux.HandleFunc("POST /logout", s.logout)
+	s.page("GET /runs", access.RunRead, s.runs)
+	s.page("GET /runs/live", access.RunRead, s.runsLive)
+	s.page("GET /runs/{run}", access.RunRead, s.run)
+	s.page("GET /runs/{run}/live", access.RunRead, s.runLive)
+	s.page("GET /runs/{run}/jobs/{job}", access.RunRead, s.run)
+	s.page("GET /runs/{run}/jobs/{job}/log/live", access.RunRead, s.logLive)
+	s.page("GET /runs/{run}/jobs/{job}/log.txt", access.RunRead, s.logRaw)
+	s.page("POST /runs/{run}/cancel", access.RunCancel, s.cancel)
+	s.page("POST /runs/{run}/rerun", access.RunTrigger, s.rerun)
+	s.page("GET /queue", access.RunRead, s.queue)
+	s.page("GET /queue/live", access.RunRead, s.queueLive)
+	s.page("GET /agents", access.ScalerRead, s.agents)
+	s.page("GET /scalers", access.ScalerRead, s.scalers)
+	s.page("GET /deliveries", access.EventLogRead, s.deliveries)
+	s.page("GET /deliveries/{delivery}", access.EventLogRead, s.delivery)
+	return s.guard(s.mux)
+}
+
+// caller is who asks, on one request.
+type caller struct {
+	access.Principal
+	scope read.Scope
+}
+
+// page mounts a handler that needs a signed-in principal with a permission.
+func (s *server) page(pattern string, need access.Permission, h func(http.ResponseWriter, *http.Request, caller) error) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		p, err := s.principal(r)
+		if err != nil {
+			if errors.Is(err, access.ErrUnavailable) {
+				s.fail(w, r, page{Title: "Unavailable", Base: s.Base}, http.StatusServiceUnavailable, "Authentication is unavailable; try again in a moment.")
+				return
+			}
+			http.Redirect(w, r, s.Base+"/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+			return
+		}
+		c := caller{p, read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
+		if !p.Can(need) {
+			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
+			return
+		}
+		if err := h(w, r, c); err != nil {
+			s.answer(w, r, c, err)
+		}
+	})
+}
+
+// answer turns an error into a page.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, c caller, err error) {
+	status, message := http.StatusInternalServerError, "Something went wrong here; the server's log has the details."
+	switch {
+	case r.Context().Err() != nil:
+		return
+	case errors.Is(err, read.ErrNotFound), errors.Is(err, run.ErrNotFound):
+		status, message = http.StatusNotFound, "There is no such thing, or no longer."
+	case errors.Is(err, read.ErrForbidden):
+		status, message = http.StatusForbidden, "It belongs to another routing key than your token's."
+	case errors.Is(err, read.ErrInvalid):
+		status, message = http.StatusBadRequest, err.Error()
+	case errors.Is(err, run.ErrTerminal):
+		status, message = http.StatusConflict, "The run has ended already."
+	case errors.Is(err, run.ErrNotTerminal):
+		status, message = http.StatusConflict, "The run has not ended yet; only a finished run can be run again."
+	default:
+		s.Log.Error("dashboard", "path", r.URL.Path, "err", err)
+	}
+	s.fail(w, r, s.frame(c, "", http.StatusText(status)), status, message)
+}
+
+func (s *server) fail(w http.ResponseWriter, r *http.Request, p page, status int, message string) {
+	w.WriteHeader(status)
+	s.render(w, r, errorPage(p, p.Title, message))
+}
+
+func (s *server) render(w http.ResponseWriter, r *http.Request, c templ.Component) {
+	if err := c.Render(r.Context(), w); err != nil && r.Context().Err() == nil {
+		s.Log.Warn("draw page", "path", r.URL.Path, "err", err)
+	}
+}
+
+func (s *server) frame(c caller, nav, title string) page {
+	return page{Title: title, Nav: nav, Base: s.Base, User: c.Label}
+}
+
+// guard sets the headers of every answer and refuses writes that another site's page sent.
+func (s *server) guard(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	checked := origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		if !strings.HasPrefix(r.URL.Path, "/static/") {
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			h.Set("Cache-Control", "no-store")
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		checked.ServeHTTP(w, r)
+	})
+}
+
+func cached(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *server) redirect(w http.ResponseWriter, r *http.Request, path string) {
+	http.Redirect(w, r, s.Base+path, http.StatusSeeOther)
+}
