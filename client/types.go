@@ -74,6 +74,7 @@ type RunDetail struct {
 	MatchedTrigger json.RawMessage `json:"matchedTrigger,omitempty"`
 	OriginalRunID  string          `json:"originalRunId,omitempty"`
 	TrustTier      string          `json:"trustTier,omitempty"`
+	RunAttempt     int64           `json:"runAttempt"` // 1, and one more for each rerun
 	Jobs           []Job           `json:"jobs"`
 }
 

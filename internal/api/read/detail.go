@@ -29,7 +29,7 @@ func (r *Reads) Run(ctx context.Context, s Scope, ref string) (client.RunDetail,
 	now := r.now()
 	out := client.RunDetail{
 		Run: r.run(f.run, now), MatchedTrigger: rawJSON(f.extra.MatchedTrigger), OriginalRunID: f.extra.OriginalRunID.String,
-		TrustTier: f.extra.TrustTier,
+		TrustTier: f.extra.TrustTier, RunAttempt: f.extra.RunAttempt,
 	}
 	_ = json.Unmarshal([]byte(f.extra.Inputs), &out.Inputs)
 	out.Jobs = f.jobList(now)
@@ -287,9 +287,6 @@ func readWhy(ctx context.Context, q *db.Queries, s Scope, id string) (f whyFacts
 	}
 	if row.Status != string(ci.JobQueued) {
 		return f, nil
-	}
-	if a, err := q.ReadOpenAssignment(ctx, id); err == nil {
-		f.assigned = a.AgentID
 	}
 	if x, err := q.ReadShapeReasons(ctx, row.Shape); err == nil {
 		f.reasons = parseReasons(x.Reasons, x.UpdatedAt)

@@ -14,13 +14,12 @@ import (
 
 // whyFacts is what the reasons of one job are made from.
 type whyFacts struct {
-	job      db.ReadRunJobsRow
-	run      db.ReadRunRow
-	up       []upstream
-	steps    []client.Step
-	reasons  shapeReasons
-	assigned string // agent of an open assignment of a queued job
-	now      int64
+	job     db.ReadRunJobsRow
+	run     db.ReadRunRow
+	up      []upstream
+	steps   []client.Step
+	reasons shapeReasons
+	now     int64
 }
 
 // upstream is one job that this one needs.
@@ -100,7 +99,7 @@ func (f whyFacts) pending(w *client.Why) {
 
 func (f whyFacts) queued(w *client.Why) {
 	w.Headline, w.Reasons = queuedWhy(queuedFacts{
-		assigned: f.assigned, boundID: f.job.BoundID.String, boundState: f.job.BoundState.String,
+		assigned: f.job.AgentID.String, boundID: f.job.BoundID.String, boundState: f.job.BoundState.String,
 		boundScaler: f.job.BoundScaler.String, boundNode: f.job.BoundNode.String,
 		launchError: f.job.ProvisioningError, requeues: f.job.DispatchAttempts, reasons: f.reasons,
 	})

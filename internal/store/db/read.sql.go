@@ -661,31 +661,6 @@ func (q *Queries) ReadNodeNames(ctx context.Context) ([]ReadNodeNamesRow, error)
 	return items, nil
 }
 
-const readOpenAssignment = `-- name: ReadOpenAssignment :one
-SELECT a.agent_id, a.state, a.created_at, a.sent_at, a.ack_by FROM assignments a WHERE a.job_id = $1 AND a.ended_at IS NULL
-`
-
-type ReadOpenAssignmentRow struct {
-	AgentID   string
-	State     string
-	CreatedAt int64
-	SentAt    sql.NullInt64
-	AckBy     int64
-}
-
-func (q *Queries) ReadOpenAssignment(ctx context.Context, jobID string) (ReadOpenAssignmentRow, error) {
-	row := q.db.QueryRowContext(ctx, readOpenAssignment, jobID)
-	var i ReadOpenAssignmentRow
-	err := row.Scan(
-		&i.AgentID,
-		&i.State,
-		&i.CreatedAt,
-		&i.SentAt,
-		&i.AckBy,
-	)
-	return i, err
-}
-
 const readOpenRunCounts = `-- name: ReadOpenRunCounts :many
 SELECT status, COUNT(*) AS runs FROM execution_runs
 WHERE finished_at IS NULL AND org_id = $1
@@ -722,7 +697,7 @@ func (q *Queries) ReadOpenRunCounts(ctx context.Context, orgID string, routingKe
 }
 
 const readQueue = `-- name: ReadQueue :many
-SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at,
+SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,
   r.number, r.repo, r.workflow, r.routing_key, r.title,
   b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, n.name AS bound_node
@@ -755,6 +730,7 @@ type ReadQueueRow struct {
 	ExcludeLabels     string
 	Shape             string
 	QueuedAt          sql.NullInt64
+	AgentID           sql.NullString
 	QueueDeadlineAt   sql.NullInt64
 	DispatchAttempts  int64
 	ProvisioningError string
@@ -797,6 +773,7 @@ func (q *Queries) ReadQueue(ctx context.Context, arg ReadQueueParams) ([]ReadQue
 			&i.ExcludeLabels,
 			&i.Shape,
 			&i.QueuedAt,
+			&i.AgentID,
 			&i.QueueDeadlineAt,
 			&i.DispatchAttempts,
 			&i.ProvisioningError,
@@ -923,7 +900,7 @@ func (q *Queries) ReadRun(ctx context.Context, iD string, orgID string) (ReadRun
 }
 
 const readRunExtra = `-- name: ReadRunExtra :one
-SELECT inputs, matched_trigger, original_run_id, trust_tier, cancelling_at, cancel_force FROM execution_runs WHERE id = $1
+SELECT inputs, matched_trigger, original_run_id, trust_tier, run_attempt FROM execution_runs WHERE id = $1
 `
 
 type ReadRunExtraRow struct {
@@ -931,8 +908,7 @@ type ReadRunExtraRow struct {
 	MatchedTrigger string
 	OriginalRunID  sql.NullString
 	TrustTier      string
-	CancellingAt   sql.NullInt64
-	CancelForce    bool
+	RunAttempt     int64
 }
 
 func (q *Queries) ReadRunExtra(ctx context.Context, id string) (ReadRunExtraRow, error) {
@@ -943,8 +919,7 @@ func (q *Queries) ReadRunExtra(ctx context.Context, id string) (ReadRunExtraRow,
 		&i.MatchedTrigger,
 		&i.OriginalRunID,
 		&i.TrustTier,
-		&i.CancellingAt,
-		&i.CancelForce,
+		&i.RunAttempt,
 	)
 	return i, err
 }

@@ -31,7 +31,7 @@ SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha,
 FROM execution_runs WHERE id = $1 AND org_id = $2;
 
 -- name: ReadRunExtra :one
-SELECT inputs, matched_trigger, original_run_id, trust_tier, cancelling_at, cancel_force FROM execution_runs WHERE id = $1;
+SELECT inputs, matched_trigger, original_run_id, trust_tier, run_attempt FROM execution_runs WHERE id = $1;
 
 -- name: ReadOpenRunCounts :many
 SELECT status, COUNT(*) AS runs FROM execution_runs
@@ -113,9 +113,6 @@ WHERE j.run_id = $1 ORDER BY j.idx, s.job_id, s.idx;
 SELECT s.job_id, s.idx, s.name, s.status, s.started_at, s.finished_at, s.exit_code, s.error, s.allowed, s.retries
 FROM execution_steps s WHERE s.job_id = $1 ORDER BY s.idx;
 
--- name: ReadOpenAssignment :one
-SELECT a.agent_id, a.state, a.created_at, a.sent_at, a.ack_by FROM assignments a WHERE a.job_id = $1 AND a.ended_at IS NULL;
-
 -- name: ReadRunShapeReasons :many
 SELECT s.shape, s.reasons, s.updated_at FROM shape_reasons s
 WHERE s.shape IN (SELECT j.shape FROM execution_jobs j WHERE j.run_id = $1 AND j.status = 'queued');
@@ -127,7 +124,7 @@ SELECT reasons, updated_at FROM shape_reasons WHERE shape = $1;
 SELECT instance_id, name, heartbeat_at, draining FROM cluster_instances ORDER BY instance_id;
 
 -- name: ReadQueue :many
-SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at,
+SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,
   r.number, r.repo, r.workflow, r.routing_key, r.title,
   b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, n.name AS bound_node
