@@ -1,0 +1,139 @@
+package placement
+
+import "github.com/kici-go/kici/internal/ci"
+
+// Matching is done on bit sets over the labels that some shape names (D30): a label that no shape asks for or excludes
+// cannot decide anything, except as a gate, where it makes the offer unusable for every shape.
+
+// universe numbers the labels that shapes name.
+type universe struct {
+	index map[string]int
+	names []string
+	words int
+}
+
+func newUniverse(shapes []Shape) universe {
+	u := universe{index: map[string]int{}}
+	add := func(labels []string) {
+		for _, l := range labels {
+			if _, ok := u.index[l]; !ok {
+				u.index[l] = len(u.names)
+				u.names = append(u.names, l)
+			}
+		}
+	}
+	for i := range shapes {
+		add(shapes[i].Labels)
+		add(shapes[i].Exclude)
+	}
+	u.words = (len(u.names) + 63) / 64
+	return u
+}
+
+type bits []uint64
+
+// set returns labels as bits; complete is false when some label is outside the universe.
+func (u universe) set(labels []string) (b bits, complete bool) {
+	b, complete = make(bits, u.words), true
+	for _, l := range labels {
+		if i, ok := u.index[l]; ok {
+			b[i/64] |= 1 << (i % 64)
+		} else {
+			complete = false
+		}
+	}
+	return b, complete
+}
+
+// list returns the names of the bits in b that are not in minus.
+func (u universe) list(b, minus bits) []string {
+	var out []string
+	for i, name := range u.names {
+		if m := uint64(1) << (i % 64); b[i/64]&m != 0 && minus[i/64]&m == 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (b bits) within(c bits) bool {
+	for i := range b {
+		if b[i]&^c[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (b bits) meets(c bits) bool {
+	for i := range b {
+		if b[i]&c[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// offer is what one agent or label set brings to matching.
+type offer struct {
+	have, gate bits
+	closed     bool     // its gate names a label that no shape names
+	gateNames  []string // the whole gate, for sentences
+	size       int      // number of labels offered
+}
+
+func (u universe) offer(labels, gate []string) offer {
+	have, _ := u.set(labels)
+	g, complete := u.set(gate)
+	return offer{have: have, gate: g, closed: !complete, gateNames: gate, size: len(labels)}
+}
+
+// demand is what one shape asks for.
+type demand struct{ want, exclude bits }
+
+func (u universe) demand(s *Shape) demand {
+	want, _ := u.set(s.Labels)
+	exclude, _ := u.set(s.Exclude)
+	return demand{want, exclude}
+}
+
+// match reports whether o may serve d: SC-11, exact labels only.
+func (d demand) match(o *offer) bool {
+	return !o.closed && d.want.within(o.have) && o.gate.within(d.want) && !d.exclude.meets(o.have)
+}
+
+// mismatch says why o does not serve d.
+func (d demand) mismatch(u universe, o *offer) (ReasonKind, []string) {
+	switch {
+	case !d.want.within(o.have):
+		return ReasonNoLabels, u.list(d.want, o.have)
+	case d.exclude.meets(o.have):
+		return ReasonExcluded, u.list(and(d.exclude, o.have), make(bits, u.words))
+	}
+	var unnamed []string
+	for _, g := range o.gateNames {
+		if i, ok := u.index[g]; !ok || d.want[i/64]&(1<<(i%64)) == 0 {
+			unnamed = append(unnamed, g)
+		}
+	}
+	return ReasonGate, unnamed
+}
+
+func and(a, b bits) bits {
+	out := make(bits, len(a))
+	for i := range a {
+		out[i] = a[i] & b[i]
+	}
+	return out
+}
+
+// suits reports whether an agent that was started for something else has the shape that the claim declares: a declared
+// field must equal what it was started with, in either direction (MG-53). Static agents have no known shape and suit all.
+func suits(a *Agent, c ci.Claim) bool {
+	if a.NodeID == "" {
+		return true
+	}
+	same := func(declared, has int64) bool { return declared == 0 || declared == has }
+	return same(c.Requests.CPUMilli, a.Reserved.CPUMilli) && same(c.Requests.MemBytes, a.Reserved.MemBytes) &&
+		same(c.Limits.CPUMilli, a.Limits.CPUMilli) && same(c.Limits.MemBytes, a.Limits.MemBytes)
+}

@@ -1,0 +1,121 @@
+package placement
+
+import "strings"
+
+// maxNearest bounds how many offered labels are compared with a missing one.
+const maxNearest = 500
+
+// nobody says that no scaler and no agent offers what the shape asks for, and what comes nearest.
+func (e *explainer) nobody() Reason {
+	if len(e.pass.scalers) == 0 && !e.anyStatic() {
+		return Reason{Kind: ReasonNothing, Text: "There is no scaler and no agent"}
+	}
+	missing := e.offeredByNobody()
+	r := Reason{Kind: ReasonNoLabels, Missing: missing}
+	if len(missing) == 0 {
+		r.Missing = e.sh.Labels
+		r.Text = "No scaler or agent takes jobs that ask for exactly this"
+		if len(e.sh.Labels) > 1 {
+			r.Text = "No scaler or agent offers " + enumerate(e.sh.Labels) + " together"
+		}
+		return r
+	}
+	r.Text = "No scaler or agent offers " + labelList(missing)
+	if near := e.nearest(missing[0]); near != "" {
+		r.Text += "; nearest is " + near
+	}
+	return r
+}
+
+func (e *explainer) anyStatic() bool {
+	for i := range e.in.Agents {
+		if a := &e.in.Agents[i]; a.NodeID == "" && a.OrgID == e.sh.OrgID && a.State.Live() {
+			return true
+		}
+	}
+	return false
+}
+
+// offeredByNobody lists the labels of the shape that nothing offers at all.
+func (e *explainer) offeredByNobody() []string {
+	all := make(bits, e.labels.words)
+	for i := range e.pass.scalers {
+		for j := range e.pass.scalers[i].sets {
+			all.or(e.pass.scalers[i].sets[j].have)
+		}
+	}
+	for i := range e.pass.agents {
+		if a := &e.pass.agents[i]; a.NodeID == "" && a.OrgID == e.sh.OrgID {
+			all.or(a.have)
+		}
+	}
+	return e.labels.list(e.sh.want, all)
+}
+
+func (b bits) or(c bits) {
+	for i := range c {
+		b[i] |= c[i]
+	}
+}
+
+// nearest finds the offered label most like want: "macos-14 on mac-mini", or "".
+func (e *explainer) nearest(want string) string {
+	key := e.sh.OrgID + "\x00" + want
+	if s, ok := e.near[key]; ok {
+		return s
+	}
+	best, found := max(1, len(want)/3)+1, ""
+	seen := map[string]bool{}
+	look := func(labels []string, owner string) {
+		for _, l := range labels {
+			if seen[l] || len(seen) >= maxNearest || strings.HasPrefix(l, "kici:") && !strings.HasPrefix(want, "kici:") {
+				continue
+			}
+			seen[l] = true
+			if d := distance(want, l, best); d < best {
+				best, found = d, l+" on "+owner
+			}
+		}
+	}
+	for i := range e.pass.scalers {
+		s := &e.pass.scalers[i]
+		for j := range s.LabelSets {
+			look(s.LabelSets[j].Enriched, e.scalerName(s))
+		}
+	}
+	for i := range e.in.Agents {
+		if a := &e.in.Agents[i]; a.NodeID == "" && a.OrgID == e.sh.OrgID {
+			look(a.Labels, "agent "+a.ID)
+		}
+	}
+	e.near[key] = found
+	return found
+}
+
+// distance is the edit distance of a and b, or limit when it is at least that.
+func distance(a, b string, limit int) int {
+	if d := len(a) - len(b); d >= limit || -d >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal, least := row[0], i+1
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			least = min(least, row[j+1])
+		}
+		if least >= limit {
+			return limit
+		}
+	}
+	return min(row[len(b)], limit)
+}

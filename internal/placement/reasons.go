@@ -1,0 +1,361 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kici-go/kici/internal/ci"
+)
+
+// Bounds of what is said about one shape; the rest is summarised.
+const (
+	maxScalerReasons = 100
+	maxAgentReasons  = 20
+	maxHolders       = 3
+	maxLabelsNamed   = 8
+)
+
+// explain says for every shape why its jobs wait: the whole cluster first when nobody offers the labels, then agents on
+// their way, then what could run it but does not now, then what could never.
+func (p *pass) explain() {
+	p.out.Reasons = make([]ShapeReasons, 0, len(p.shapes))
+	for i := range p.shapes {
+		p.out.Reasons = append(p.out.Reasons, p.explainShape(&p.shapes[i]))
+	}
+}
+
+func (p *pass) explainShape(sh *shapeState) ShapeReasons {
+	out := ShapeReasons{
+		Shape:   sh.Key,
+		Waiting: max(sh.Total, len(sh.Jobs)) - sh.assigned - sh.launched - len(sh.booting),
+	}
+	e := explainer{pass: p, sh: sh}
+	e.scalers()
+	e.agents()
+	out.Routable = e.routable
+	if len(sh.booting) > 0 {
+		out.Reasons = append(out.Reasons, e.booting())
+	}
+	if out.Waiting <= 0 {
+		return out
+	}
+	if !e.matched {
+		out.Reasons = append([]Reason{e.nobody()}, out.Reasons...)
+	}
+	out.Reasons = append(out.Reasons, e.could...)
+	out.Reasons = append(out.Reasons, e.never...)
+	return out
+}
+
+// explainer collects the reasons of one shape.
+type explainer struct {
+	*pass
+	sh       *shapeState
+	routable bool
+	matched  bool // something offers the labels, even if it can never serve
+	could    []Reason
+	never    []Reason
+}
+
+func (e *explainer) scalers() {
+	rest := map[ReasonKind]int{}
+	for i := range e.pass.scalers {
+		s := &e.pass.scalers[i]
+		r, could := e.scaler(s)
+		if i >= maxScalerReasons {
+			rest[r.Kind]++
+			continue
+		}
+		r.NodeID, r.Scaler = s.NodeID, s.Name
+		if could {
+			e.could = append(e.could, r)
+		} else {
+			e.never = append(e.never, r)
+		}
+	}
+	e.never = append(e.never, summaries(rest, "scaler")...)
+}
+
+// scaler explains one scaler; could says that it offers what the shape asks for.
+func (e *explainer) scaler(s *scalerState) (Reason, bool) {
+	best, matches := e.limitOf(s)
+	if !matches {
+		return e.mismatchedScaler(s), false
+	}
+	e.matched = true
+	hopeless := best != nil && best.tooLarge() || s.Retiring || s.node == nil || !s.node.Live
+	e.routable = e.routable || !hopeless
+	switch {
+	case s.blocked != nil:
+		return *s.blocked, true
+	case best == nil: // its room went to nobody: the window of jobs was shorter than the room
+		return Reason{Kind: ReasonBooting, Text: e.scalerName(s) + " has room; these jobs are next"}, true
+	}
+	return e.full(s, *best), true
+}
+
+// limitOf returns the cap that keeps the shape out of s, preferring one that time can lift; matches says that some label set
+// fits at all.
+func (e *explainer) limitOf(s *scalerState) (best *limit, matches bool) {
+	for j := range s.sets {
+		if !e.sh.match(&s.sets[j]) {
+			continue
+		}
+		matches = true
+		l, full := s.exceeded(e.sh.Claim.Or(s.LabelSets[j].Resources).Requests)
+		if full && (best == nil || best.tooLarge() && !l.tooLarge()) {
+			best = &l
+		}
+	}
+	return best, matches
+}
+
+func (e *explainer) mismatchedScaler(s *scalerState) Reason {
+	kind, labels := ReasonNoLabels, e.sh.Labels
+	for j := range s.sets {
+		k, l := e.sh.mismatch(e.labels, &s.sets[j])
+		if j == 0 || mismatchRank(k) < mismatchRank(kind) || k == kind && len(l) < len(labels) {
+			kind, labels = k, l
+		}
+	}
+	return Reason{Kind: kind, Missing: labels, Text: mismatchText(e.scalerName(s), kind, labels)}
+}
+
+// mismatchRank orders mismatches from nearest to farthest.
+func mismatchRank(k ReasonKind) int {
+	return slices.Index([]ReasonKind{ReasonGate, ReasonExcluded, ReasonNoLabels}, k)
+}
+
+// full explains a cap, with who holds it.
+func (e *explainer) full(s *scalerState, l limit) Reason {
+	name := e.scalerName(s)
+	if l.global {
+		name += " (" + nodeName(s.node) + ", over all its scalers)"
+	}
+	r := Reason{Kind: ReasonCap, Limit: l.name}
+	if l.tooLarge() {
+		r.Kind = ReasonTooLarge
+		r.Text = tooLargeText(name, l)
+		return r
+	}
+	held := e.holders(s, l.global)
+	r.Holders = held.named
+	r.Text = fullText(name, l) + held.text
+	return r
+}
+
+type holdersKey struct {
+	scaler *scalerState
+	global bool
+	org    string
+}
+
+// holders tells who holds the agents that a cap counts, as the organisation of the shape may see it. It depends on the shape by
+// its organisation only, so it is counted once.
+func (e *explainer) holders(s *scalerState, global bool) heldBy {
+	key := holdersKey{s, global, e.sh.OrgID}
+	held, ok := e.held[key]
+	if !ok {
+		h := e.countHolders(s, global)
+		held = heldBy{h.names(), h.text()}
+		e.held[key] = held
+	}
+	return held
+}
+
+type heldBy struct {
+	named []string
+	text  string
+}
+
+func (e *explainer) countHolders(s *scalerState, global bool) holders {
+	h := holders{counts: map[string]int{}}
+	for i := range e.pass.agents {
+		a := &e.pass.agents[i]
+		if a.NodeID != s.NodeID || !a.State.Live() || !global && a.Scaler != s.Name {
+			continue
+		}
+		switch {
+		case a.State == ci.AgentEnding:
+			h.ending++
+		case a.Holder == "":
+			h.idle++
+		case a.OrgID != e.sh.OrgID:
+			h.others++
+		default:
+			h.counts[a.Holder]++
+		}
+	}
+	h.launched = s.launched
+	if global {
+		h.launched = 0
+		for i := range e.pass.scalers {
+			if o := &e.pass.scalers[i]; o.node == s.node {
+				h.launched += o.launched
+			}
+		}
+	}
+	return h
+}
+
+// agents explains static agents one by one, those that could serve first, and single-use agents of other jobs as one.
+func (e *explainer) agents() {
+	var could, never []Reason
+	restCould, restNever := map[ReasonKind]int{}, map[ReasonKind]int{}
+	var single, foreign int
+	for i := range e.pass.agents {
+		a := &e.pass.agents[i]
+		if !a.State.Live() {
+			continue
+		}
+		switch {
+		case a.OrgID != e.sh.OrgID:
+			if a.NodeID == "" {
+				foreign++
+			}
+			continue
+		case a.NodeID != "":
+			single++
+			continue
+		}
+		list, rest := &never, restNever
+		ok := e.sh.match(&a.offer)
+		if ok {
+			e.matched, e.routable = true, true
+			list, rest = &could, restCould
+		}
+		if len(*list) >= maxAgentReasons {
+			rest[e.agentKind(a, ok)]++
+			continue
+		}
+		*list = append(*list, e.agent(a, ok))
+	}
+	for _, r := range never[min(len(never), maxAgentReasons-len(could)):] {
+		restNever[r.Kind]++
+	}
+	never = never[:min(len(never), maxAgentReasons-len(could))]
+	e.could = append(append(e.could, could...), summaries(restCould, "agent")...)
+	e.never = append(append(e.never, never...), summaries(restNever, "agent")...)
+	if single > 0 {
+		e.never = append(e.never, Reason{Kind: ReasonBusy, Text: count(single, "single-use agent") + plural(single, " belongs", " belong") + " to other jobs"})
+	}
+	if foreign > 0 {
+		e.never = append(e.never, Reason{Kind: ReasonOtherOrg, Text: count(foreign, "agent") + plural(foreign, " belongs", " belong") + " to other organisations"})
+	}
+}
+
+func (e *explainer) agentKind(a *agentState, matches bool) ReasonKind {
+	switch {
+	case !matches:
+		kind, _ := e.sh.mismatch(e.labels, &a.offer)
+		return kind
+	case !a.Connected:
+		return ReasonDisconnected
+	case a.Draining || a.State == ci.AgentDraining || a.State == ci.AgentEnding:
+		return ReasonDraining
+	}
+	return ReasonBusy
+}
+
+func (e *explainer) agent(a *agentState, matches bool) Reason {
+	r := Reason{Kind: e.agentKind(a, matches), Agent: a.ID}
+	switch r.Kind {
+	case ReasonDisconnected:
+		r.Text = "agent " + a.ID + " lost its link"
+	case ReasonDraining:
+		r.Text = "agent " + a.ID + " is draining"
+	case ReasonBusy:
+		r.Text = "agent " + a.ID + " is busy"
+		switch {
+		case a.taken:
+			r.Text += " with an older job"
+		case a.Holder != "":
+			r.Text += " with " + a.Holder
+			r.Holders = []string{a.Holder}
+		}
+	default:
+		_, r.Missing = e.sh.mismatch(e.labels, &a.offer)
+		r.Text = mismatchText("agent "+a.ID, r.Kind, r.Missing)
+	}
+	return r
+}
+
+// booting explains the jobs whose own agent cannot take them yet.
+func (e *explainer) booting() Reason {
+	var first *agentState
+	lost := 0
+	for _, j := range e.sh.booting {
+		a := e.bound[e.sh.Jobs[j].ID]
+		if first == nil {
+			first = a
+		}
+		if a.State == ci.AgentOnline && !a.Connected {
+			lost++
+		}
+	}
+	r := Reason{Kind: ReasonBooting, NodeID: first.NodeID, Scaler: first.Scaler, Agent: first.ID}
+	r.Text = "agent " + first.ID + " is on its way for this job"
+	if n := len(e.sh.booting); n > 1 {
+		r.Agent = ""
+		r.Text = count(n, "agent") + " are on their way for these jobs"
+	}
+	if lost > 0 {
+		r.Kind = ReasonDisconnected
+		r.Text += ", " + count(lost, "link") + " lost"
+	}
+	return r
+}
+
+// blockedReason says why a scaler takes nothing now, whatever a job asks.
+func (p *pass) blockedReason(s *scalerState) *Reason {
+	r := &Reason{}
+	name := p.scalerName(s)
+	switch {
+	case s.node == nil || !s.node.Live:
+		r.Kind, r.Text = ReasonNodeLost, name+": nothing was heard from its node"+nodeSuffix(s.node)
+	case s.Retiring:
+		r.Kind, r.Text = ReasonRetiring, name+" is retiring: it is no longer in the configuration"
+	case s.node.Draining:
+		r.Kind, r.Text = ReasonDraining, name+" starts nothing: its node"+nodeSuffix(s.node)+" is draining"
+	case !s.Ready:
+		r.Kind, r.Text = ReasonNotReady, name+" is not ready: "+cmp.Or(s.NotReady, "no reason given")
+	case s.BackoffUntil > p.in.Now:
+		r.Kind, r.Until, r.Text = ReasonBackoff, s.BackoffUntil, backoffText(name, s.Scaler)
+	case s.node.GlobalMaxAgents == 0:
+		r.Kind, r.Text = ReasonNotReady, name+" is not ready: its node has not published its limits yet"
+	default:
+		return nil
+	}
+	return r
+}
+
+// scalerName is the name for sentences, with the node where several share it.
+func (p *pass) scalerName(s *scalerState) string {
+	if p.sameName[s.Name] > 1 && s.node != nil {
+		return s.Name + " on " + nodeName(s.node)
+	}
+	return s.Name
+}
+
+func nodeName(n *nodeState) string { return cmp.Or(n.Name, n.ID) }
+
+func nodeSuffix(n *nodeState) string {
+	if n == nil {
+		return ""
+	}
+	return " " + nodeName(n)
+}
+
+// summaries turns counts by kind into one reason each, in a fixed order.
+func summaries(rest map[ReasonKind]int, what string) []Reason {
+	var out []Reason
+	for _, k := range []ReasonKind{
+		ReasonBusy, ReasonCap, ReasonBackoff, ReasonNotReady, ReasonDraining, ReasonDisconnected, ReasonNodeLost,
+		ReasonRetiring, ReasonTooLarge, ReasonBooting, ReasonGate, ReasonExcluded, ReasonNoLabels,
+	} {
+		if n := rest[k]; n > 0 {
+			out = append(out, Reason{Kind: k, Text: count(n, "more "+what) + " " + summaryText(k, n)})
+		}
+	}
+	return out
+}
