@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/kici-go/kici/client"
@@ -82,10 +81,11 @@ func (r *Reads) Log(ctx context.Context, l JobLog, step int, cursor string, limi
 	if lines == nil {
 		lines = []client.LogLine{}
 	}
-	return client.LogPage{Lines: lines, NextCursor: next, Complete: l.StepEnded(step) && len(lines) < limit}, nil
-}
-
-// RawLog is the whole log of a step as stored: JSON lines.
-func (r *Reads) RawLog(ctx context.Context, l JobLog, step int) (io.ReadCloser, error) {
-	return r.conf.Logs.RawLog(ctx, l.Ref, step)
+	page := client.LogPage{Lines: lines, NextCursor: next}
+	if !l.StepEnded(step) || len(lines) == limit {
+		return page, nil
+	}
+	more, _, err := r.conf.Logs.ReadLines(ctx, l.Ref, step, next, 1) // a page may also be short because its lines are long
+	page.Complete = err == nil && len(more) == 0
+	return page, nil
 }

@@ -8,13 +8,19 @@ import (
 	"github.com/kici-go/kici/internal/store/db"
 )
 
+// QueueFilter says which page of the queue.
+type QueueFilter struct {
+	Cursor string
+	Limit  int
+}
+
 // Queue is a page of the jobs that wait for an agent, oldest first, each with its reasons.
-func (r *Reads) Queue(ctx context.Context, s Scope, cursor string, limit int) (client.Queue, error) {
-	from, err := parseCursor(cursor, position{-1, ""})
+func (r *Reads) Queue(ctx context.Context, s Scope, f QueueFilter) (client.Queue, error) {
+	from, err := parseCursor(f.Cursor, position{-1, ""})
 	if err != nil {
 		return client.Queue{}, err
 	}
-	limit = clamp(limit, DefaultLimit, MaxLimit)
+	limit := clamp(f.Limit, DefaultLimit, MaxLimit)
 	var rows []db.ReadQueueRow
 	var total db.ReadQueueTotalsRow
 	reasons := map[string]shapeReasons{}

@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -36,10 +35,16 @@ type LogRef struct {
 	Attempt      int
 }
 
-// LogReader is what Logs needs from the log store. A cursor is opaque; "" is the start.
+// LogReader reads step logs. A cursor is opaque; "" is the start. A log that does not exist, or not yet, is empty.
 type LogReader interface {
 	ReadLines(ctx context.Context, ref LogRef, step int, cursor string, limit int) (lines []client.LogLine, next string, err error)
-	RawLog(ctx context.Context, ref LogRef, step int) (io.ReadCloser, error)
+	TailLines(ctx context.Context, ref LogRef, step int, t Tail) (lines []client.LogLine, next string, err error)
+}
+
+// Tail asks for the last Lines lines that stand at or before line UpTo (0 = the end).
+type Tail struct {
+	Lines int
+	UpTo  int64
 }
 
 // database is the part of the store that reads use.
