@@ -1,6 +1,10 @@
 package placement
 
-import "github.com/kici-go/kici/internal/ci"
+import (
+	mathbits "math/bits"
+
+	"github.com/kici-go/kici/internal/ci"
+)
 
 // Matching is done on bit sets over the labels that some shape names (D30): a label that no shape asks for or excludes
 // cannot decide anything, except as a gate, where it makes the offer unusable for every shape.
@@ -48,10 +52,8 @@ func (u universe) set(labels []string) (b bits, complete bool) {
 // list returns the names of the bits in b that are not in minus.
 func (u universe) list(b, minus bits) []string {
 	var out []string
-	for i, name := range u.names {
-		if m := uint64(1) << (i % 64); b[i/64]&m != 0 && minus[i/64]&m == 0 {
-			out = append(out, name)
-		}
+	for w := range b {
+		out = u.appendNames(out, w, b[w]&^minus[w])
 	}
 	return out
 }
@@ -102,27 +104,46 @@ func (d demand) match(o *offer) bool {
 	return !o.closed && d.want.within(o.have) && o.gate.within(d.want) && !d.exclude.meets(o.have)
 }
 
-// mismatch says why o does not serve d.
-func (d demand) mismatch(u universe, o *offer) (ReasonKind, []string) {
+// mismatch says why o does not serve d, and how many labels stand in the way.
+func (d demand) mismatch(o *offer) (ReasonKind, int) {
+	missing, excluded := 0, 0
+	for i := range d.want {
+		missing += mathbits.OnesCount64(d.want[i] &^ o.have[i])
+		excluded += mathbits.OnesCount64(d.exclude[i] & o.have[i])
+	}
 	switch {
-	case !d.want.within(o.have):
-		return ReasonNoLabels, u.list(d.want, o.have)
-	case d.exclude.meets(o.have):
-		return ReasonExcluded, u.list(and(d.exclude, o.have), make(bits, u.words))
+	case missing > 0:
+		return ReasonNoLabels, missing
+	case excluded > 0:
+		return ReasonExcluded, excluded
 	}
-	var unnamed []string
-	for _, g := range o.gateNames {
-		if i, ok := u.index[g]; !ok || d.want[i/64]&(1<<(i%64)) == 0 {
-			unnamed = append(unnamed, g)
-		}
-	}
-	return ReasonGate, unnamed
+	return ReasonGate, len(o.gateNames)
 }
 
-func and(a, b bits) bits {
-	out := make(bits, len(a))
-	for i := range a {
-		out[i] = a[i] & b[i]
+// between names the labels behind a mismatch.
+func (d demand) between(u universe, kind ReasonKind, o *offer) []string {
+	var out []string
+	if kind == ReasonGate {
+		for _, g := range o.gateNames {
+			if i, ok := u.index[g]; !ok || d.want[i/64]&(1<<(i%64)) == 0 {
+				out = append(out, g)
+			}
+		}
+		return out
+	}
+	for w := range d.want {
+		b := d.want[w] &^ o.have[w]
+		if kind == ReasonExcluded {
+			b = d.exclude[w] & o.have[w]
+		}
+		out = u.appendNames(out, w, b)
+	}
+	return out
+}
+
+func (u universe) appendNames(out []string, word int, b uint64) []string {
+	for ; b != 0; b &= b - 1 {
+		out = append(out, u.names[word*64+mathbits.TrailingZeros64(b)])
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func (p *pass) explainShape(sh *shapeState) ShapeReasons {
 		Shape:   sh.Key,
 		Waiting: max(sh.Total, len(sh.Jobs)) - sh.assigned - sh.launched - len(sh.booting),
 	}
-	e := explainer{pass: p, sh: sh}
+	e := explainer{pass: p, sh: sh, never: make([]Reason, 0, min(len(p.scalers), maxScalerReasons)+maxAgentReasons)}
 	e.scalers()
 	e.agents()
 	out.Routable = e.routable
@@ -42,8 +42,7 @@ func (p *pass) explainShape(sh *shapeState) ShapeReasons {
 	if !e.matched {
 		out.Reasons = append([]Reason{e.nobody()}, out.Reasons...)
 	}
-	out.Reasons = append(out.Reasons, e.could...)
-	out.Reasons = append(out.Reasons, e.never...)
+	out.Reasons = slices.Concat(out.Reasons, e.could, e.never)
 	return out
 }
 
@@ -110,20 +109,31 @@ func (e *explainer) limitOf(s *scalerState) (best *limit, matches bool) {
 	return best, matches
 }
 
+// mismatchedScaler explains by the label set that comes nearest.
 func (e *explainer) mismatchedScaler(s *scalerState) Reason {
 	kind, labels := ReasonNoLabels, e.sh.Labels
-	for j := range s.sets {
-		k, l := e.sh.mismatch(e.labels, &s.sets[j])
-		if j == 0 || mismatchRank(k) < mismatchRank(kind) || k == kind && len(l) < len(labels) {
-			kind, labels = k, l
+	if len(s.sets) > 0 {
+		near, least := 0, 0
+		for j := range s.sets {
+			k, n := e.sh.mismatch(&s.sets[j])
+			if j == 0 || mismatchRank(k) < mismatchRank(kind) || k == kind && n < least {
+				near, kind, least = j, k, n
+			}
 		}
+		labels = e.sh.between(e.labels, kind, &s.sets[near])
 	}
 	return Reason{Kind: kind, Missing: labels, Text: mismatchText(e.scalerName(s), kind, labels)}
 }
 
 // mismatchRank orders mismatches from nearest to farthest.
 func mismatchRank(k ReasonKind) int {
-	return slices.Index([]ReasonKind{ReasonGate, ReasonExcluded, ReasonNoLabels}, k)
+	switch k {
+	case ReasonGate:
+		return 0
+	case ReasonExcluded:
+		return 1
+	}
+	return 2
 }
 
 // full explains a cap, with who holds it.
@@ -247,7 +257,7 @@ func (e *explainer) agents() {
 func (e *explainer) agentKind(a *agentState, matches bool) ReasonKind {
 	switch {
 	case !matches:
-		kind, _ := e.sh.mismatch(e.labels, &a.offer)
+		kind, _ := e.sh.mismatch(&a.offer)
 		return kind
 	case !a.Connected:
 		return ReasonDisconnected
@@ -274,7 +284,7 @@ func (e *explainer) agent(a *agentState, matches bool) Reason {
 			r.Holders = []string{a.Holder}
 		}
 	default:
-		_, r.Missing = e.sh.mismatch(e.labels, &a.offer)
+		r.Missing = e.sh.between(e.labels, r.Kind, &a.offer)
 		r.Text = mismatchText("agent "+a.ID, r.Kind, r.Missing)
 	}
 	return r
