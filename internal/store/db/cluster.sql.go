@@ -9,12 +9,312 @@ import (
 	"context"
 )
 
+const beatInstance = `-- name: BeatInstance :execrows
+UPDATE cluster_instances SET heartbeat_at = $1 WHERE instance_id = $2
+`
+
+func (q *Queries) BeatInstance(ctx context.Context, now int64, instanceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, beatInstance, now, instanceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const clusterInstance = `-- name: ClusterInstance :one
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes FROM cluster_instances WHERE instance_id = $1
+`
+
+func (q *Queries) ClusterInstance(ctx context.Context, instanceID string) (ClusterInstance, error) {
+	row := q.db.QueryRowContext(ctx, clusterInstance, instanceID)
+	var i ClusterInstance
+	err := row.Scan(
+		&i.InstanceID,
+		&i.Name,
+		&i.Version,
+		&i.Url,
+		&i.StartedAt,
+		&i.ReadyAt,
+		&i.HeartbeatAt,
+		&i.Draining,
+		&i.GlobalMaxAgents,
+		&i.GlobalMaxCpuMilli,
+		&i.GlobalMaxMemBytes,
+	)
+	return i, err
+}
+
+const clusterInstances = `-- name: ClusterInstances :many
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes FROM cluster_instances ORDER BY instance_id
+`
+
+func (q *Queries) ClusterInstances(ctx context.Context) ([]ClusterInstance, error) {
+	rows, err := q.db.QueryContext(ctx, clusterInstances)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterInstance{}
+	for rows.Next() {
+		var i ClusterInstance
+		if err := rows.Scan(
+			&i.InstanceID,
+			&i.Name,
+			&i.Version,
+			&i.Url,
+			&i.StartedAt,
+			&i.ReadyAt,
+			&i.HeartbeatAt,
+			&i.Draining,
+			&i.GlobalMaxAgents,
+			&i.GlobalMaxCpuMilli,
+			&i.GlobalMaxMemBytes,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const clusterMeta = `-- name: ClusterMeta :one
+SELECT value FROM cluster_meta WHERE key = $1
+`
+
+func (q *Queries) ClusterMeta(ctx context.Context, key string) (string, error) {
+	row := q.db.QueryRowContext(ctx, clusterMeta, key)
+	var value string
+	err := row.Scan(&value)
+	return value, err
+}
+
+const insertClusterMeta = `-- name: InsertClusterMeta :exec
+INSERT INTO cluster_meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING
+`
+
+func (q *Queries) InsertClusterMeta(ctx context.Context, key string, value string) error {
+	_, err := q.db.ExecContext(ctx, insertClusterMeta, key, value)
+	return err
+}
+
+const leaderLease = `-- name: LeaderLease :one
+SELECT id, holder, term, expires_at FROM leader_lease WHERE id = 'leader'
+`
+
+func (q *Queries) LeaderLease(ctx context.Context) (LeaderLease, error) {
+	row := q.db.QueryRowContext(ctx, leaderLease)
+	var i LeaderLease
+	err := row.Scan(
+		&i.ID,
+		&i.Holder,
+		&i.Term,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
+const leaderLeaseForUpdate = `-- name: LeaderLeaseForUpdate :one
+SELECT id, holder, term, expires_at FROM leader_lease WHERE id = 'leader' FOR UPDATE
+`
+
+func (q *Queries) LeaderLeaseForUpdate(ctx context.Context) (LeaderLease, error) {
+	row := q.db.QueryRowContext(ctx, leaderLeaseForUpdate)
+	var i LeaderLease
+	err := row.Scan(
+		&i.ID,
+		&i.Holder,
+		&i.Term,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
+const leaderTerm = `-- name: LeaderTerm :one
+SELECT term FROM leader_term WHERE id = 'leader'
+`
+
+func (q *Queries) LeaderTerm(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, leaderTerm)
+	var term int64
+	err := row.Scan(&term)
+	return term, err
+}
+
 const leaderTermForShare = `-- name: LeaderTermForShare :one
 SELECT term FROM leader_term WHERE id = 'leader' FOR SHARE
 `
 
 func (q *Queries) LeaderTermForShare(ctx context.Context) (int64, error) {
 	row := q.db.QueryRowContext(ctx, leaderTermForShare)
+	var term int64
+	err := row.Scan(&term)
+	return term, err
+}
+
+const releaseLeaderLease = `-- name: ReleaseLeaderLease :execrows
+UPDATE leader_lease SET holder = '', expires_at = 0
+WHERE id = 'leader' AND holder = $1 AND term = $2
+`
+
+func (q *Queries) ReleaseLeaderLease(ctx context.Context, holder string, term int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, releaseLeaderLease, holder, term)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const renewLeaderLease = `-- name: RenewLeaderLease :execrows
+UPDATE leader_lease SET expires_at = $1
+WHERE id = 'leader' AND holder = $2 AND term = $3
+`
+
+func (q *Queries) RenewLeaderLease(ctx context.Context, expiresAt int64, holder string, term int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, renewLeaderLease, expiresAt, holder, term)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const seedLeaderLease = `-- name: SeedLeaderLease :exec
+INSERT INTO leader_lease (id, holder, term, expires_at) VALUES ('leader', '', 0, 0) ON CONFLICT (id) DO NOTHING
+`
+
+func (q *Queries) SeedLeaderLease(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, seedLeaderLease)
+	return err
+}
+
+const seedLeaderTerm = `-- name: SeedLeaderTerm :exec
+INSERT INTO leader_term (id, term) VALUES ('leader', 0) ON CONFLICT (id) DO NOTHING
+`
+
+func (q *Queries) SeedLeaderTerm(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, seedLeaderTerm)
+	return err
+}
+
+const setClusterMeta = `-- name: SetClusterMeta :exec
+INSERT INTO cluster_meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+`
+
+func (q *Queries) SetClusterMeta(ctx context.Context, key string, value string) error {
+	_, err := q.db.ExecContext(ctx, setClusterMeta, key, value)
+	return err
+}
+
+const setInstanceCaps = `-- name: SetInstanceCaps :execrows
+UPDATE cluster_instances SET global_max_agents = $1, global_max_cpu_milli = $2,
+  global_max_mem_bytes = $3
+WHERE instance_id = $4
+`
+
+type SetInstanceCapsParams struct {
+	MaxAgents   int64
+	MaxCpuMilli int64
+	MaxMemBytes int64
+	InstanceID  string
+}
+
+func (q *Queries) SetInstanceCaps(ctx context.Context, arg SetInstanceCapsParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setInstanceCaps,
+		arg.MaxAgents,
+		arg.MaxCpuMilli,
+		arg.MaxMemBytes,
+		arg.InstanceID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const setInstanceDraining = `-- name: SetInstanceDraining :execrows
+UPDATE cluster_instances SET draining = $1 WHERE instance_id = $2
+`
+
+func (q *Queries) SetInstanceDraining(ctx context.Context, draining bool, instanceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setInstanceDraining, draining, instanceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const setInstanceReady = `-- name: SetInstanceReady :execrows
+UPDATE cluster_instances SET ready_at = $1, heartbeat_at = $1 WHERE instance_id = $2
+`
+
+func (q *Queries) SetInstanceReady(ctx context.Context, now int64, instanceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setInstanceReady, now, instanceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const startInstance = `-- name: StartInstance :exec
+INSERT INTO cluster_instances (instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining,
+  global_max_agents, global_max_cpu_milli, global_max_mem_bytes)
+VALUES ($1, $2, $3, $4, $5, 0, $5, FALSE, 0, 0, 0)
+ON CONFLICT (instance_id) DO UPDATE SET name = excluded.name, version = excluded.version, url = excluded.url,
+  started_at = excluded.started_at, ready_at = 0, heartbeat_at = excluded.heartbeat_at, draining = FALSE
+`
+
+type StartInstanceParams struct {
+	InstanceID string
+	Name       string
+	Version    string
+	Url        string
+	Now        int64
+}
+
+func (q *Queries) StartInstance(ctx context.Context, arg StartInstanceParams) error {
+	_, err := q.db.ExecContext(ctx, startInstance,
+		arg.InstanceID,
+		arg.Name,
+		arg.Version,
+		arg.Url,
+		arg.Now,
+	)
+	return err
+}
+
+const stopInstance = `-- name: StopInstance :execrows
+UPDATE cluster_instances SET heartbeat_at = 0, ready_at = 0 WHERE instance_id = $1
+`
+
+func (q *Queries) StopInstance(ctx context.Context, instanceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, stopInstance, instanceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const takeLeaderLease = `-- name: TakeLeaderLease :exec
+UPDATE leader_lease SET holder = $1, term = $2, expires_at = $3
+WHERE id = 'leader'
+`
+
+func (q *Queries) TakeLeaderLease(ctx context.Context, holder string, term int64, expiresAt int64) error {
+	_, err := q.db.ExecContext(ctx, takeLeaderLease, holder, term, expiresAt)
+	return err
+}
+
+const takeLeaderTerm = `-- name: TakeLeaderTerm :one
+UPDATE leader_term SET term = term + 1 WHERE id = 'leader' RETURNING term
+`
+
+func (q *Queries) TakeLeaderTerm(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, takeLeaderTerm)
 	var term int64
 	err := row.Scan(&term)
 	return term, err
