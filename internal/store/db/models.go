@@ -136,8 +136,6 @@ type Delivery struct {
 	Sha           string
 	Status        string
 	Duplicates    int64
-	Headers       string
-	Body          []byte
 	BodyEncoding  string
 	BodySize      int64
 	BodySha256    string
@@ -150,7 +148,9 @@ type Delivery struct {
 	Matched       int64
 	RunID         sql.NullString
 	Error         string
+	Headers       string
 	Decisions     string
+	Body          []byte
 }
 
 type ExecutionJob struct {
@@ -309,6 +309,14 @@ type LoginLink struct {
 type Org struct {
 	ID        string
 	CreatedAt int64
+}
+
+type RegistrationSync struct {
+	RoutingKey string
+	Repo       string
+	CommitSha  string
+	ReceivedAt int64
+	DeliveryID string
 }
 
 type RegistryVersion struct {

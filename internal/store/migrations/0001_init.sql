@@ -129,8 +129,6 @@ CREATE TABLE deliveries (
   sha             TEXT NOT NULL,
   status          TEXT NOT NULL, -- received, processing │ processed, skipped, lockfile_missing, lockfile_corrupt, failed
   duplicates      BIGINT NOT NULL, -- repeats answered with duplicate:true
-  headers         TEXT NOT NULL, -- JSON; stripped of credentials
-  body            BYTEA NOT NULL,
   body_encoding   TEXT NOT NULL, -- '' or 'zstd' (D27)
   body_size       BIGINT NOT NULL,
   body_sha256     TEXT NOT NULL,
@@ -143,7 +141,10 @@ CREATE TABLE deliveries (
   matched         BIGINT NOT NULL,
   run_id          TEXT, -- first run
   error           TEXT NOT NULL,
+  -- wide columns last, as in execution_runs
+  headers         TEXT NOT NULL, -- JSON; stripped of credentials
   decisions       TEXT NOT NULL, -- JSON: per workflow, the checks of WF-11
+  body            BYTEA NOT NULL,
   UNIQUE (org_id, delivery_id)
 );
 CREATE INDEX deliveries_open ON deliveries (next_attempt_at, id) WHERE finished_at IS NULL;
@@ -164,6 +165,16 @@ CREATE TABLE workflow_registrations (
   is_global      BOOLEAN NOT NULL,
   synced_at      BIGINT NOT NULL, -- received_at of the delivery that wrote it (REG-2)
   UNIQUE (routing_key, repo, workflow)
+);
+CREATE INDEX workflow_registrations_org ON workflow_registrations (org_id, repo, workflow);
+-- The newest default-branch push whose workflows are registered; it stays when that push removed them all (REG-2).
+CREATE TABLE registration_syncs (
+  routing_key TEXT NOT NULL,
+  repo        TEXT NOT NULL,
+  commit_sha  TEXT NOT NULL,
+  received_at BIGINT NOT NULL, -- of the delivery
+  delivery_id TEXT NOT NULL, -- deliveries.id; orders deliveries of one millisecond
+  PRIMARY KEY (routing_key, repo)
 );
 CREATE TABLE registry_versions (
   id      TEXT PRIMARY KEY, -- 'default'
@@ -322,6 +333,7 @@ CREATE TABLE assignments (
 );
 CREATE UNIQUE INDEX assignments_open_job ON assignments (job_id) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX assignments_open_agent ON assignments (agent_id) WHERE ended_at IS NULL;
+CREATE INDEX assignments_unsent ON assignments (created_at) WHERE ended_at IS NULL AND state = 'assigned' AND sent_at IS NULL;
 
 -- The ledger of agents: a row before it is a thing (idea 1).
 CREATE TABLE agents (
@@ -363,6 +375,7 @@ CREATE TABLE agents (
 CREATE INDEX agents_live ON agents (node_id, scaler) WHERE state <> 'gone';
 CREATE UNIQUE INDEX agents_bound ON agents (bound_job_id) WHERE state NOT IN ('gone', 'ending');
 CREATE INDEX agents_list ON agents (requested_at, id);
+CREATE INDEX agents_session ON agents (instance_id, state) WHERE instance_id <> '';
 
 CREATE TABLE agent_tokens (
   id          TEXT PRIMARY KEY,
