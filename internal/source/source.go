@@ -45,8 +45,8 @@ type Source interface {
 	Check(context.Context) error
 }
 
-// Commit is what a run shows of a commit.
-type Commit struct{ SHA, Title, Author string }
+// Commit is what a run shows of a commit. Ref is the full ref that was resolved, "" when it was named by its id.
+type Commit struct{ SHA, Title, Author, Ref string }
 
 // File is one committed file. Symlinks are not followed; Mode tells (git's octal mode text).
 type File struct {
@@ -63,4 +63,14 @@ var (
 	ErrNotFound    = errors.New("no such commit or file")
 	ErrUnreachable = errors.New("the repository cannot be reached") // retry the delivery
 	ErrInvalid     = errors.New("invalid delivery")                 // never retry
+	ErrTooLarge    = errors.New("larger than the limit")            // never retry; of Files: a corrupt lock (LOCK-3)
 )
+
+// Bounds of Files: what exceeds one is ErrTooLarge (LOCK-6).
+const (
+	MaxFileBytes = 5 << 20 // all files together
+	MaxFiles     = 1000
+)
+
+// MaxChangedFiles bounds ChangedFiles; beyond it the list is unknown (ErrTooLarge) and path filters pass (WF-15).
+const MaxChangedFiles = 3000
