@@ -198,23 +198,23 @@ func (q *Queries) FleetAssignment(ctx context.Context, jobID string, attempt int
 }
 
 const fleetBeat = `-- name: FleetBeat :execrows
-UPDATE execution_jobs SET heartbeat_at = $4
-WHERE id = $1 AND attempt = $2 AND agent_id = CAST($3 AS TEXT) AND status IN ('running', 'cancelling', 'recovering')
+UPDATE execution_jobs SET heartbeat_at = $1
+WHERE id = $2 AND attempt = $3 AND agent_id = CAST($4 AS TEXT) AND status IN ('running', 'cancelling', 'recovering')
 `
 
 type FleetBeatParams struct {
-	ID          string
-	Attempt     int64
-	Column3     string
-	HeartbeatAt sql.NullInt64
+	Now     sql.NullInt64
+	ID      string
+	Attempt int64
+	Agent   string
 }
 
 func (q *Queries) FleetBeat(ctx context.Context, arg FleetBeatParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, fleetBeat,
+		arg.Now,
 		arg.ID,
 		arg.Attempt,
-		arg.Column3,
-		arg.HeartbeatAt,
+		arg.Agent,
 	)
 	if err != nil {
 		return 0, err
@@ -291,18 +291,6 @@ DELETE FROM scaler_backoffs WHERE node_id = $1 AND scaler = $2
 
 func (q *Queries) FleetClearBackoff(ctx context.Context, nodeID string, scaler string) (int64, error) {
 	result, err := q.db.ExecContext(ctx, fleetClearBackoff, nodeID, scaler)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-const fleetClearSession = `-- name: FleetClearSession :execrows
-UPDATE agents SET instance_id = '', session_id = '' WHERE id = $1 AND session_id = $2
-`
-
-func (q *Queries) FleetClearSession(ctx context.Context, iD string, sessionID string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, fleetClearSession, iD, sessionID)
 	if err != nil {
 		return 0, err
 	}
