@@ -1,0 +1,5 @@
+package envfile
+
+import "os"
+
+func openNoFollow(path string) (*os.File, error) { return os.Open(path) }
