@@ -55,8 +55,11 @@ type Instance struct {
 	AgentID string
 	Launch  json.RawMessage // updated undo information (pid, start time), to be recorded
 	Running bool            // false: dead, but leaves something to Delete
-	Detail  string          // for people: "pid 4711", "exited with 1"
-	Tail    []string        // last lines of output of a dead agent, at most 50
+	// Unstarted: not running, and Create never got as far as handing over the token. The agent has done nothing; Create may be
+	// called again.
+	Unstarted bool
+	Detail    string   // for people: "pid 4711", "exited with 1"
+	Tail      []string // last lines of output of a dead agent, at most 50
 }
 
 // Capabilities of a backend.
@@ -69,6 +72,9 @@ type Capabilities struct {
 
 // Preparer prepares the host once at start; an error makes the scaler not ready.
 type Preparer interface{ Prepare(context.Context) error }
+
+// Closer releases what a backend holds in this process (watchers, connections). Agents go on. It is called once, last.
+type Closer interface{ Close() error }
 
 // Watcher reports exits early, so that the loop need not wait for its next pass. The channel carries agent ids and is
 // only a hint.
