@@ -1,0 +1,267 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/workflow"
+	"github.com/kici-go/kici/internal/workflow/expr"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+// New is what a run is made from: one workflow that matched one event.
+type New struct {
+	OrgID, RoutingKey, Repo string
+	Workflow                lock.Workflow
+	Event                   ci.Event
+	TriggerEvent            string // WF-20
+	Decision                workflow.Decision
+	DeliveryRow             string // deliveries.id, '' for none
+	DedupKey                string // '<deliveries.id>:<workflow>'; '' never conflicts
+	Inputs                  map[string]any
+	Actor                   string
+	TrustTier               ci.TrustTier
+	ParentRunID             string
+	OriginalRunID           string
+	ChainDepth              int
+	Attempt                 int64 // 0 is 1; a rerun counts on
+}
+
+// Planned is a run with its jobs and edges before it has rows. It is a value: inserting it twice under one DedupKey makes
+// one run.
+type Planned struct {
+	RunID    string
+	Title    string
+	Warnings []string
+	new      New
+	lockJSON string
+	jobs     []plannedJob
+	edges    []plannedEdge
+}
+
+// JobNames lists the planned jobs, for checks posted before dispatch (PIPE-7).
+func (p Planned) JobNames() []string {
+	names := make([]string, len(p.jobs))
+	for i, j := range p.jobs {
+		names[i] = j.name
+	}
+	return names
+}
+
+type plannedJob struct {
+	id, name, display string
+	job               *lock.Job
+	jobJSON           string
+	matrix            string // JSON object
+	index, total      int    // in its fan-out
+	continueOnError   bool
+	failure           *initFailure // it fails as soon as it exists
+	copied            *copiedResult
+}
+
+type plannedEdge struct {
+	job, needs *plannedJob
+	runOn      []ci.JobStatus
+}
+
+// copiedResult is how a job ended in the run that this one repeats, when it is not run again.
+type copiedResult struct {
+	status              ci.JobStatus
+	allowed             bool
+	outputs             string
+	startedAt, finished int64
+}
+
+// initFailure ends a job before an agent has seen it (PIPE-16).
+type initFailure struct{ category, message string }
+
+// Categories of initFailure (PIPE-16, D9).
+const (
+	initMatrix    = "matrix_expansion"
+	initEval      = "dynamic_eval"
+	initLock      = "lock_resolution"
+	initContainer = "container_unsupported"
+	initNoAgent   = "no_agent"
+	initQueueFull = "queue_full"
+)
+
+// runOnAlways is every terminal status: the edge of a job whose condition asks for statuses itself (D8).
+var runOnAlways = ci.TerminalJobStatuses
+
+// Plan works out the jobs, the matrix children and the edges of a run. It never fails: what is wrong becomes an init failure
+// of the job it concerns, so that people see it where it belongs.
+func (s *Service) Plan(n New) Planned {
+	p := Planned{RunID: s.env.NewID(), new: n, Warnings: workflow.Warnings(&n.Workflow), lockJSON: mustJSON(n.Workflow)}
+	f := facts{server: s.settings.ServerURL, run: runFacts(p), event: n.Event, inputs: n.Inputs, workflow: &n.Workflow}
+	p.Title = title(n, f)
+	byBase := map[string][]int{}
+	names := map[string]bool{}
+	for i := range n.Workflow.Jobs {
+		j := &n.Workflow.Jobs[i]
+		children := s.planJob(j, f)
+		if _, twice := byBase[j.Name]; twice {
+			for k := range children {
+				children[k].failure = &initFailure{initLock, fmt.Sprintf("there are two jobs named %q", j.Name)}
+			}
+		}
+		for _, c := range children {
+			c.name = unusedName(names, c.name)
+			byBase[j.Name] = append(byBase[j.Name], len(p.jobs))
+			p.jobs = append(p.jobs, c)
+		}
+	}
+	p.planEdges(byBase)
+	return p
+}
+
+// planJob expands one job into its children: one without a matrix, one that carries the failure if it cannot be expanded.
+func (s *Service) planJob(j *lock.Job, f facts) []plannedJob {
+	children, err := workflow.Expand(j, workflow.ExpandContext{Contexts: f.contexts()})
+	if err != nil {
+		bare := *j
+		bare.Matrix = nil
+		return []plannedJob{{
+			id: s.env.NewID(), name: j.Name, display: j.Name, job: j, jobJSON: mustJSON(bare), matrix: "{}", total: 1,
+			failure: &initFailure{initMatrix, fmt.Sprintf("the matrix of %q: %v", j.Name, err)},
+		}}
+	}
+	bare := *j
+	bare.Matrix = nil // the children carry their values, not the whole matrix 256 times
+	text := mustJSON(bare)
+	out := make([]plannedJob, len(children))
+	for i, c := range children {
+		out[i] = s.planChild(plannedJob{
+			id: s.env.NewID(), name: c.Name, job: j, jobJSON: text, matrix: string(c.Object), index: i, total: len(children),
+		}, f)
+	}
+	return out
+}
+
+// planChild evaluates what is settled at run creation: the shown name and continue-on-error (D8).
+func (s *Service) planChild(c plannedJob, f facts) plannedJob {
+	f.job, f.matrix = c.job, json.RawMessage(c.matrix)
+	env := expr.Env{Contexts: f.contexts()}
+	c.display = c.name
+	if c.job.DisplayName != "" {
+		text, err := expr.Interpolate(c.job.DisplayName, env)
+		switch {
+		case err != nil:
+			c.failure = &initFailure{initEval, fmt.Sprintf("the name of %q: %v", c.name, err)}
+		case strings.TrimSpace(text) != "":
+			c.display = clip(text, 200)
+		}
+	}
+	switch src := c.job.ContinueOnError; src {
+	case "", "false":
+	case "true":
+		c.continueOnError = true
+	default:
+		v, err := expr.Eval(src, env)
+		if err != nil {
+			c.failure = &initFailure{initEval, fmt.Sprintf("continue-on-error of %q: %v", c.name, err)}
+		}
+		c.continueOnError = err == nil && expr.Truthy(v)
+	}
+	return c
+}
+
+// planEdges makes one edge per upstream child (NEED-1). What would never be satisfied is a failure of the job instead.
+func (p *Planned) planEdges(byBase map[string][]int) {
+	circle := inCircle(p.new.Workflow.Jobs)
+	for i := range p.jobs {
+		c := &p.jobs[i]
+		if c.failure != nil {
+			continue
+		}
+		if circle[c.job.Name] {
+			c.failure = &initFailure{initLock, fmt.Sprintf("%q needs itself, through %s", c.job.Name, circleText(p.new.Workflow.Jobs, circle, c.job.Name))}
+			continue
+		}
+		widen := expr.UsesStatus(c.job.If)
+		for _, need := range mergeNeeds(c.job.Needs) {
+			ups := byBase[need.Job]
+			if len(ups) == 0 {
+				c.failure = &initFailure{initLock, fmt.Sprintf("%q needs %q, which does not exist", c.job.Name, need.Job)}
+				break
+			}
+			runOn := need.RunOn
+			if widen {
+				runOn = runOnAlways
+			}
+			for _, u := range ups {
+				p.edges = append(p.edges, plannedEdge{job: c, needs: &p.jobs[u], runOn: runOn})
+			}
+		}
+	}
+	p.edges = slices.DeleteFunc(p.edges, func(e plannedEdge) bool { return e.job.failure != nil })
+}
+
+// mergeNeeds joins entries that name the same job: an edge exists once per pair.
+func mergeNeeds(needs []lock.Need) []lock.Need {
+	out := make([]lock.Need, 0, len(needs))
+	for _, n := range needs {
+		if len(n.RunOn) == 0 {
+			n.RunOn = []ci.JobStatus{ci.JobSuccess}
+		}
+		at := slices.IndexFunc(out, func(o lock.Need) bool { return o.Job == n.Job })
+		if at < 0 {
+			out = append(out, n)
+			continue
+		}
+		out[at].RunOn = slices.Concat(out[at].RunOn, n.RunOn)
+	}
+	return out
+}
+
+func runOnText(set []ci.JobStatus) string {
+	var b strings.Builder
+	b.WriteByte(',')
+	for _, s := range slices.Compact(slices.Sorted(slices.Values(set))) {
+		b.WriteString(string(s))
+		b.WriteByte(',')
+	}
+	return b.String()
+}
+
+func title(n New, f facts) string {
+	t := n.Event.Title
+	if n.Workflow.RunName != "" {
+		if text, err := expr.Interpolate(n.Workflow.RunName, expr.Env{Contexts: f.contexts()}); err == nil && strings.TrimSpace(text) != "" {
+			t = text
+		}
+	}
+	if strings.TrimSpace(t) == "" {
+		t = n.Workflow.Name
+	}
+	t, _, _ = strings.Cut(strings.TrimSpace(t), "\n")
+	return clip(t, 300)
+}
+
+func unusedName(used map[string]bool, name string) string {
+	name = clip(name, 400)
+	free := name
+	for i := 2; used[free]; i++ {
+		free = fmt.Sprintf("%s #%d", name, i)
+	}
+	used[free] = true
+	return free
+}
+
+// clip cuts text at about n bytes, at a rune's border.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "…"
+}
+
+func mustJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("encode %T: %v", v, err)) // our own structs always encode
+	}
+	return string(b)
+}

@@ -1,0 +1,109 @@
+package run
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// Settings are the knobs of this room. DefaultSettings has the spec's values.
+type Settings struct {
+	QueueTimeout        time.Duration // how long a job may wait for an agent (QUE-3); 0 is for ever
+	QueueMaxDepth       int64         // waiting jobs beyond which a new one fails with "queue full" (QUE-2, D16); 0 is no bound
+	MaxDispatchAttempts int64         // requeues at which a job fails (QUE-11)
+	MaxChainDepth       int64         // lifecycle events at this depth are not written (EVT-5)
+	EventTTL            time.Duration // of lifecycle events (EVT-7)
+	ServerURL           string        // kici.server_url in expressions; '' when unknown
+}
+
+// DefaultSettings returns the spec's values.
+func DefaultSettings() Settings {
+	return Settings{
+		QueueTimeout: time.Hour, QueueMaxDepth: 50_000, MaxDispatchAttempts: 5, MaxChainDepth: 10,
+		EventTTL: 7 * 24 * time.Hour,
+	}
+}
+
+// Service is the room. It is safe for concurrent use and keeps no state that matters.
+type Service struct {
+	st       *store.Store
+	settings Settings
+	env      service.Env
+	log      *slog.Logger
+
+	refused atomic.Int64 // late writes that changed nothing (STM-5)
+	depth   depthGauge
+}
+
+// NewService returns the room over a store.
+func NewService(st *store.Store, settings Settings, env service.Env, log *slog.Logger) *Service {
+	return &Service{st: st, settings: settings, env: env, log: log.With("component", "run")}
+}
+
+// RefusedWrites counts reports and writes that came too late to change a status: the metric
+// non_monotonic_job_status_writes_total (STM-5).
+func (s *Service) RefusedWrites() int64 { return s.refused.Load() }
+
+// Errors that callers tell apart.
+var (
+	ErrNotFound      = errors.New("no such run")
+	ErrTerminal      = errors.New("the run has already ended")
+	ErrNotTerminal   = errors.New("the run has not ended yet")
+	ErrNotRerunnable = errors.New("the run cannot be run again")
+	ErrScope         = errors.New("the run belongs to another source than this token's")
+)
+
+// refuse notes a write that came too late and changes nothing.
+func (s *Service) refuse(job db.LockJobRow, event, why string) {
+	s.refused.Add(1)
+	s.log.Info("late write refused", "job_id", job.ID, "run_id", job.RunID, "status", job.Status, "event", event, "reason", why)
+}
+
+// depthGauge knows roughly how many jobs wait, so that enqueueing need not count them each time. It bounds what an outsider
+// can grow; nothing else depends on it.
+type depthGauge struct {
+	mu    sync.Mutex
+	at    int64 // when it was counted
+	count int64
+}
+
+const depthFreshMs = 1000
+
+// full reports whether the queue is at its bound, counting it again at most once a second.
+func (g *depthGauge) full(ctx context.Context, tx *store.Tx, limit int64) (bool, error) {
+	if limit <= 0 {
+		return false, nil
+	}
+	now := tx.Now()
+	g.mu.Lock()
+	fresh := now-g.at < depthFreshMs && now >= g.at
+	if fresh {
+		g.count++
+	}
+	count := g.count
+	g.mu.Unlock()
+	if fresh {
+		return count > limit, nil
+	}
+	n, err := tx.QueueDepth(ctx, limit+1)
+	if err != nil {
+		return false, fmt.Errorf("count queue: %w", err)
+	}
+	g.mu.Lock()
+	g.at, g.count = now, n+1
+	g.mu.Unlock()
+	return n >= limit, nil
+}
+
+func nullInt(v int64) sql.NullInt64 { return sql.NullInt64{Int64: v, Valid: v != 0} }
+
+func nullText(v string) sql.NullString { return sql.NullString{String: v, Valid: v != ""} }
