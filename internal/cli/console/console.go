@@ -1,0 +1,126 @@
+// Package console is where the commands meet the person: streams, the output format, tables, colours, cleaning of text that
+// came from outside, the exit codes, and the way to the server (address and token). Data goes to Out and nothing else does;
+// notices go to Err.
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Exit codes (D21).
+const (
+	ExitOK       = 0
+	ExitFailed   = 1  // failed or refused
+	ExitNotClean = 2  // partly done, timed out, drift found
+	ExitUsage    = 64 // wrong usage
+)
+
+// Console is what every command gets.
+type Console struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Getenv   func(string) string
+	Now      func() time.Time
+	Version  string
+	Admin    bool // the kici-admin tree: hints name its variables
+
+	// Flags of every command.
+	Server  string
+	Token   string
+	Output  string // table, json or yaml
+	JSON    bool   // --json
+	NoColor bool
+
+	InTerminal, OutTerminal bool
+	Width                   int // of the terminal, 0 when Out is none
+}
+
+// New returns the console of this process.
+func New() *Console {
+	c := &Console{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Output: "table",
+		InTerminal: term.IsTerminal(int(os.Stdin.Fd())), OutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+	}
+	if c.OutTerminal {
+		c.Width = 80
+		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w > 0 {
+			c.Width = w
+		}
+	}
+	return c
+}
+
+// Color reports whether colours may be used: on a terminal, unless NO_COLOR is set or the terminal is dumb.
+func (c *Console) Color() bool {
+	return c.OutTerminal && !c.NoColor && c.Getenv("NO_COLOR") == "" && c.Getenv("TERM") != "dumb"
+}
+
+// Notice prints a sentence for the person, apart from the data.
+func (c *Console) Notice(format string, args ...any) {
+	fmt.Fprintln(c.Err, Clean(fmt.Sprintf(format, args...)))
+}
+
+// Format is the chosen output format, or a usage error.
+func (c *Console) Format() (string, error) {
+	if c.JSON {
+		return "json", nil
+	}
+	switch c.Output {
+	case "", "table", "json", "yaml":
+		return first(c.Output, "table"), nil
+	}
+	return "", Usage("--output is table, json or yaml, not %q", c.Output)
+}
+
+// ExitError is an error with an exit code of its own. A nil Err prints nothing.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error is the sentence to print.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Usage is an error of wrong usage (64).
+func Usage(format string, args ...any) error {
+	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// Exit ends the command with a code and without a message: what there is to say was printed.
+func Exit(code int) error { return &ExitError{Code: code} }
+
+// CodeOf is the exit code of err.
+func CodeOf(err error) int {
+	var e *ExitError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return ExitFailed
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if strings.TrimSpace(t) != "" {
+			return t
+		}
+	}
+	return ""
+}

@@ -1,0 +1,33 @@
+// Package runcmd is "kici run": one file a verb.
+package runcmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/cli/console"
+)
+
+// New returns the noun with its verbs.
+func New(c *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "run", Aliases: []string{"runs"}, Short: "List, show, follow, start, cancel and repeat runs",
+		Long: `A run is one workflow at one commit. Name a run by its id, by the first 8 characters of
+its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.`,
+	}
+	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c))
+	return cmd
+}
+
+// Name is a run as people name it.
+func Name(r client.Run) string { return fmt.Sprintf("%s#%d", r.Repo, r.Number) }
+
+// verdict is the exit code of a run that has ended.
+func verdict(d client.RunDetail) error {
+	if d.Status == "success" {
+		return nil
+	}
+	return console.Exit(console.ExitFailed)
+}
