@@ -1,0 +1,211 @@
+package exec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// walk finds processes by descent in /proc, and kills them so that none can fork its way out: everything found is
+// stopped at once, and looked for again until a pass finds nothing new; a stopped process cannot fork, so this ends.
+type walk struct {
+	roots   map[int]bool       // these and their descendants
+	parent  int                // further, children of this process …
+	adopted func(process) bool // … for which this is true
+	found   map[int]uint64     // pid → start time
+}
+
+const anyParent = -1
+
+func (t *Tree) newWalk(step int) *walk {
+	w := &walk{roots: map[int]bool{}, parent: os.Getpid()}
+	t.mu.Lock()
+	others := map[int]bool{}
+	for pid, s := range t.roots {
+		if step == anyStep || s == step {
+			w.roots[pid] = true
+		} else {
+			others[pid] = true
+		}
+	}
+	t.mu.Unlock()
+	want := markers(t.opts.JobID, step)
+	w.adopted = func(p process) bool {
+		if others[p.pid] {
+			return false
+		}
+		return t.opts.Exclusive && step == anyStep || p.hasEnv(want...)
+	}
+	return w
+}
+
+func (w *walk) freezeAndKill(ctx context.Context) error {
+	for {
+		for w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
+			if ctx.Err() != nil {
+				break // kill what is stopped all the same
+			}
+		}
+		if len(w.found) == 0 {
+			return nil
+		}
+		for pid := range w.found {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err := w.awaitDeath(ctx); err != nil {
+			return err
+		}
+		w.found = nil
+	}
+}
+
+// pass looks at every process once and calls act for those of the tree that were not found before, at once: the less
+// time passes between seeing and stopping a process, the less it can do in between.
+func (w *walk) pass(act func(pid int)) (fresh int) {
+	if w.found == nil {
+		w.found = map[int]uint64{}
+	}
+	eachProcess(func(p process) {
+		if p.dead() {
+			return
+		}
+		if start, ok := w.found[p.pid]; ok && start == p.start {
+			return
+		}
+		if !w.owns(p) {
+			return
+		}
+		act(p.pid)
+		w.found[p.pid] = p.start
+		fresh++
+	})
+	return fresh
+}
+
+func (w *walk) owns(p process) bool {
+	if w.roots[p.pid] {
+		return true
+	}
+	if _, ok := w.found[p.ppid]; ok {
+		return true
+	}
+	return (w.parent == anyParent || w.parent == p.ppid) && p.pid != os.Getpid() && w.adopted(p)
+}
+
+// awaitDeath waits until no process that was killed is alive. Adopted ones are reaped here: nobody else knows of them.
+func (w *walk) awaitDeath(ctx context.Context) error {
+	self := os.Getpid()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		for pid, start := range maps.Clone(w.found) {
+			p, ok := readProcess(pid)
+			if !ok || p.start != start || p.dead() {
+				if ok && p.ppid == self && !w.roots[pid] && w.parent == self {
+					reapOne(pid)
+				}
+				delete(w.found, pid)
+			}
+		}
+		if len(w.found) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			left := slices.Sorted(maps.Keys(w.found))
+			return fmt.Errorf("processes %v did not die: %w", left, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// process is what /proc says about one.
+type process struct {
+	pid, ppid int
+	state     byte
+	start     uint64
+}
+
+func (p process) dead() bool { return p.state == 'Z' || p.state == 'X' }
+
+// hasEnv reports whether the process was started with all entries in its environment.
+func (p process) hasEnv(entries ...string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	env = append([]byte{0}, env...)
+	for _, e := range entries {
+		if !bytes.Contains(env, []byte("\x00"+e+"\x00")) {
+			return false
+		}
+	}
+	return true
+}
+
+func eachProcess(f func(process)) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(256)
+		for _, name := range names {
+			if pid, err := strconv.Atoi(name); err == nil {
+				if p, ok := readProcess(pid); ok {
+					f(p)
+				}
+			}
+		}
+		if err != nil || len(names) == 0 {
+			return
+		}
+	}
+}
+
+func readProcess(pid int) (process, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	p, err := parseStat(data)
+	return p, err == nil
+}
+
+var errStat = errors.New("not a stat line")
+
+// parseStat reads "pid (comm) state ppid … starttime …". comm may hold anything, also blanks and parentheses.
+func parseStat(data []byte) (process, error) {
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if open < 1 || end < open {
+		return process{}, errStat
+	}
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 20 || len(fields[0]) != 1 {
+		return process{}, errStat
+	}
+	pid, err1 := strconv.Atoi(strings.TrimSpace(string(data[:open])))
+	ppid, err2 := strconv.Atoi(fields[1])
+	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return process{}, err
+	}
+	return process{pid: pid, ppid: ppid, state: fields[0][0], start: start}, nil
+}
+
+// startTime identifies a process together with its pid; 0 when there is none.
+func startTime(pid int) uint64 {
+	p, ok := readProcess(pid)
+	if !ok || p.dead() {
+		return 0
+	}
+	return p.start
+}
