@@ -294,6 +294,19 @@ func (q *Queries) CountUsableOwnersOfOrg(ctx context.Context, orgID string, now 
 	return count, err
 }
 
+const deleteAgentTokensOfGone = `-- name: DeleteAgentTokensOfGone :execrows
+DELETE FROM agent_tokens
+WHERE type = 'ephemeral' AND EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state = 'gone')
+`
+
+func (q *Queries) DeleteAgentTokensOfGone(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteAgentTokensOfGone)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteExpiredIdempotencyKeys = `-- name: DeleteExpiredIdempotencyKeys :execrows
 DELETE FROM request_idempotency WHERE expires_at <= $1
 `

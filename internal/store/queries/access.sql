@@ -103,3 +103,7 @@ RETURNING *;
 
 -- name: AgentOfToken :one
 SELECT a.state, a.registered_at FROM agents a WHERE a.id = $1;
+
+-- name: DeleteAgentTokensOfGone :execrows
+DELETE FROM agent_tokens
+WHERE type = 'ephemeral' AND EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state = 'gone');

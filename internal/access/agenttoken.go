@@ -1,0 +1,139 @@
+package access
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// Types of agent tokens (AG-4).
+const (
+	StaticToken    = "static"    // made by an operator, for agents started by hand
+	EphemeralToken = "ephemeral" // made with the agent, the only one that it admits
+)
+
+var agentToken = regexp.MustCompile(`^kat_[0-9a-f]{64}$`)
+
+// NewAgentToken returns a fresh kat_ token, its hash as stored and the prefix that people may see (AG-4).
+func NewAgentToken() (token, hash, prefix string) {
+	token = "kat_" + ci.RandomHex(32)
+	return token, HashToken(token), token[:12]
+}
+
+// CreateAgentToken makes a static token whose agents may register with the given labels only; empty labels do not limit.
+func (s *Service) CreateAgentToken(ctx context.Context, by Principal, labels, mandatory []string) (token string, row db.AgentToken, err error) {
+	if err := by.Require(TokenManage); err != nil {
+		return "", db.AgentToken{}, err
+	}
+	labelText, err := labelJSON(labels)
+	if err != nil {
+		return "", db.AgentToken{}, err
+	}
+	mandatoryText, err := labelJSON(mandatory)
+	if err != nil {
+		return "", db.AgentToken{}, err
+	}
+	token, hash, prefix := NewAgentToken()
+	err = s.st.Write(ctx, func(tx *store.Tx) error {
+		if err := tx.InsertAgentToken(ctx, db.InsertAgentTokenParams{
+			ID: s.env.NewID(), OrgID: by.OrgID, TokenHash: hash, Prefix: prefix, Type: StaticToken, Labels: labelText,
+			MandatoryLabels: mandatoryText, CreatedBy: by.TokenID, CreatedAt: tx.Now(),
+		}); err != nil {
+			return err
+		}
+		var err error
+		row, err = tx.AgentTokenByHash(ctx, hash)
+		return err
+	})
+	if err != nil {
+		return "", db.AgentToken{}, fmt.Errorf("create agent token: %w", err)
+	}
+	return token, row, nil
+}
+
+const (
+	labelsAllowed = 100
+	labelLength   = 255
+)
+
+func labelJSON(labels []string) (string, error) {
+	labels = ci.NormalizeLabels(labels)
+	if len(labels) > labelsAllowed {
+		return "", fmt.Errorf("%w: more than %d labels", ErrInvalid, labelsAllowed)
+	}
+	for _, l := range labels {
+		if len(l) > labelLength {
+			return "", fmt.Errorf("%w: a label is longer than %d characters", ErrInvalid, labelLength)
+		}
+	}
+	text, err := json.Marshal(labels)
+	return string(text), err
+}
+
+// ListAgentTokens returns the organisation's agent tokens of a type, "" for all.
+func (s *Service) ListAgentTokens(ctx context.Context, orgID, tokenType string) ([]db.AgentToken, error) {
+	return s.st.Read().AgentTokens(ctx, orgID, tokenType)
+}
+
+// RevokeAgentToken ends a token and tells every coordinator (TopicAgentTokens, keyed by the token's id), so that sessions
+// opened with it are closed.
+func (s *Service) RevokeAgentToken(ctx context.Context, by Principal, id string) (db.AgentToken, error) {
+	if err := by.Require(TokenManage); err != nil {
+		return db.AgentToken{}, err
+	}
+	var row db.AgentToken
+	err := s.st.Write(ctx, func(tx *store.Tx) (err error) {
+		tx.Notify(store.TopicAgentTokens, id)
+		row, err = tx.RevokeAgentToken(ctx, nullInt(tx.Now()), id, by.OrgID)
+		return lookup(err)
+	})
+	if err != nil {
+		return db.AgentToken{}, fmt.Errorf("revoke agent token: %w", err)
+	}
+	return row, nil
+}
+
+// AgentByToken returns the row of a token that may be used now: known, not revoked, and not expired. The expiry of an
+// ephemeral token limits only the first registration; afterwards the token is good until its agent is gone (D13).
+func (s *Service) AgentByToken(ctx context.Context, token string) (db.AgentToken, error) {
+	if !agentToken.MatchString(token) {
+		return db.AgentToken{}, ErrUnauthenticated
+	}
+	row, err := s.st.Read().AgentTokenByHash(ctx, HashToken(token))
+	if err != nil {
+		return db.AgentToken{}, lookupError(err)
+	}
+	if row.RevokedAt.Valid {
+		return db.AgentToken{}, ErrUnauthenticated
+	}
+	expired := row.ExpiresAt.Valid && row.ExpiresAt.Int64 <= s.env.NowMs()
+	if row.Type != EphemeralToken {
+		if expired {
+			return db.AgentToken{}, ErrUnauthenticated
+		}
+		return row, nil
+	}
+	agent, err := s.st.Read().AgentOfToken(ctx, row.AgentID)
+	if err != nil {
+		return db.AgentToken{}, lookupError(err)
+	}
+	if agent.State == string(ci.AgentGone) || (expired && !agent.RegisteredAt.Valid) {
+		return db.AgentToken{}, ErrUnauthenticated
+	}
+	return row, nil
+}
+
+// lookup turns "no rows" into ErrNotFound.
+func lookup(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
