@@ -166,7 +166,7 @@ func (f *Fleet) admitStatic(ctx context.Context, tx *store.Tx, s *session, reg w
 }
 
 // scope works out the labels and refuses what the token does not give (AG-9). A static agent may claim fewer than its token
-// allows; one that claims none has all.
+// allows; one that claims none has all; a static token without labels allows every label that is not kici's own (AG-3).
 func (a *admission) scope(reg wire.Register) error {
 	allowed := ci.NormalizeLabels(jsonList(a.token.Labels))
 	claimed := ci.NormalizeLabels(reg.Labels)
@@ -178,7 +178,8 @@ func (a *admission) scope(reg wire.Register) error {
 		if isPlatform(l) {
 			continue // taken from platform and host below
 		}
-		if !slices.Contains(allowed, l) {
+		unlimited := a.row.Type == typeStatic && len(allowed) == 0 && !strings.HasPrefix(l, "kici:")
+		if !unlimited && !slices.Contains(allowed, l) {
 			return refuse(wire.CloseAuthFailed, "labels", fmt.Sprintf("label %q is not among those of the token (%s)", clip(l, 40), clip(strings.Join(allowed, ", "), 40)))
 		}
 		own = append(own, l)

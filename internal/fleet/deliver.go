@@ -27,12 +27,17 @@ func (f *Fleet) deliverLoop(ctx context.Context) error {
 	defer assigned.Close()
 	agents := f.Store.Subscribe(store.TopicAgents, "")
 	defer agents.Close()
+	tokens := f.Store.Subscribe(store.TopicAgentTokens, "")
+	defer tokens.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var controlled time.Time
+	var err error
 	for {
 		next := deliverEvery
-		err := f.deliver(ctx)
+		if err == nil {
+			err = f.deliver(ctx)
+		}
 		if since := f.Env.Now().Sub(controlled); err == nil && since < controlEvery {
 			next = controlEvery - since
 		} else if err == nil {
@@ -44,11 +49,14 @@ func (f *Fleet) deliverLoop(ctx context.Context) error {
 			next = time.Second
 		}
 		timer.Reset(next)
+		err = nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-assigned.C():
 		case <-agents.C():
+		case <-tokens.C():
+			err = f.revoked(ctx)
 		case <-f.wake.C():
 		case <-timer.C:
 		}
@@ -176,6 +184,25 @@ func (s *session) drain() bool {
 	first := !s.drainSent
 	s.drainSent = true
 	return first
+}
+
+// revoked ends agents whose token was taken away, with their connections (XS-50). What becomes of their jobs follows from
+// their rows.
+func (f *Fleet) revoked(ctx context.Context) error {
+	rows, err := f.Store.Read().FleetRevoked(ctx, f.InstanceID)
+	if err != nil {
+		return fmt.Errorf("read revoked tokens: %w", err)
+	}
+	for _, row := range rows {
+		if err := f.endAgent(ctx, endedAgent{row.ID, row.NodeID, row.Type, ci.GoneRevoked}); err != nil {
+			return err
+		}
+		if s := f.session(row.ID); s != nil && s.id == row.SessionID {
+			s.send(wire.TypeAuthFailure, wire.AuthFailure{Reason: "the token was revoked"})
+			s.close(ending{wire.CloseAuthFailed, "the token was revoked", "ended"})
+		}
+	}
+	return nil
 }
 
 // unacknowledged closes sessions whose job was taken back because its acknowledgement never came (XS-48).

@@ -188,6 +188,9 @@ func (f *Fleet) sweep(ctx context.Context) error {
 	if err := f.orphans(ctx, ""); err != nil {
 		return err
 	}
+	if err := f.revoked(ctx); err != nil {
+		return err
+	}
 	now := f.Env.NowMs()
 	if grace := f.Settings.Grace.Milliseconds(); now >= f.readyAt.Load()+grace {
 		rows, err := f.Store.Read().FleetAbsent(ctx, now-grace)
@@ -202,7 +205,7 @@ func (f *Fleet) sweep(ctx context.Context) error {
 			if row.Type == typeStatic {
 				reason = ci.GoneDisconnected
 			}
-			if err := f.endAgent(ctx, row.ID, row.NodeID, row.Type, reason); err != nil {
+			if err := f.endAgent(ctx, endedAgent{row.ID, row.NodeID, row.Type, reason}); err != nil {
 				return err
 			}
 		}
@@ -212,15 +215,15 @@ func (f *Fleet) sweep(ctx context.Context) error {
 		return fmt.Errorf("read lingering agents: %w", err)
 	}
 	for _, row := range rows {
-		if err := f.endAgent(ctx, row.ID, row.NodeID, "", ci.GoneJobComplete); err != nil {
+		if err := f.endAgent(ctx, endedAgent{row.ID, row.NodeID, "", ci.GoneJobComplete}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *Fleet) endAgent(ctx context.Context, id, nodeID, kind, reason string) error {
-	return f.Store.Write(ctx, func(tx *store.Tx) error { return endAgent(ctx, tx, endedAgent{id, nodeID, kind, reason}) })
+func (f *Fleet) endAgent(ctx context.Context, a endedAgent) error {
+	return f.Store.Write(ctx, func(tx *store.Tx) error { return endAgent(ctx, tx, a) })
 }
 
 type endedAgent struct{ id, nodeID, kind, reason string }

@@ -623,6 +623,46 @@ func (q *Queries) FleetQueueDepth(ctx context.Context) ([]FleetQueueDepthRow, er
 	return items, nil
 }
 
+const fleetRevoked = `-- name: FleetRevoked :many
+SELECT g.id, g.node_id, g.type, g.session_id FROM agents g JOIN agent_tokens t ON t.token_hash = g.token_hash
+WHERE g.instance_id = $1 AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND t.revoked_at IS NOT NULL
+`
+
+type FleetRevokedRow struct {
+	ID        string
+	NodeID    string
+	Type      string
+	SessionID string
+}
+
+func (q *Queries) FleetRevoked(ctx context.Context, instanceID string) ([]FleetRevokedRow, error) {
+	rows, err := q.db.QueryContext(ctx, fleetRevoked, instanceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetRevokedRow{}
+	for rows.Next() {
+		var i FleetRevokedRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.NodeID,
+			&i.Type,
+			&i.SessionID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fleetSetLogBytes = `-- name: FleetSetLogBytes :exec
 UPDATE execution_jobs SET log_bytes = $2 WHERE id = $1
 `

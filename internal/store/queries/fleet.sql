@@ -115,3 +115,7 @@ WHERE j.id = $1 AND a.ended_at IS NULL;
 
 -- name: FleetQueueDepth :many
 SELECT status, COUNT(*) AS jobs FROM execution_jobs WHERE finished_at IS NULL GROUP BY status;
+
+-- name: FleetRevoked :many
+SELECT g.id, g.node_id, g.type, g.session_id FROM agents g JOIN agent_tokens t ON t.token_hash = g.token_hash
+WHERE g.instance_id = $1 AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND t.revoked_at IS NOT NULL;
