@@ -149,3 +149,20 @@ func (l *life) requeue(job db.LockJobRow, reason string, count bool) (bool, erro
 	l.notify()
 	return true, nil
 }
+
+// Lost ends the assignment of a job whose agent will not go on with it: a job that had started fails, because it must not run
+// twice, one that had not goes back to the queue, and one that was being cancelled is cancelled (AG-20, D17). reason is a
+// sentence that names the agent.
+func (s *Service) Lost(tx *store.Tx, jobID string, attempt int, reason string) (applied bool, err error) {
+	l, job, found, err := s.openJob(context.Background(), tx, jobID)
+	if err != nil || !found {
+		return false, err
+	}
+	if !job.AgentID.Valid || !holds(job, int64(attempt), "") || ci.JobStatus(job.Status).Terminal() {
+		return false, nil
+	}
+	if !job.StartedAt.Valid {
+		return s.Requeue(tx, jobID, attempt, "lost: "+reason, true)
+	}
+	return l.finish(job, End{Status: ci.JobFailed, Error: reason, FailureClass: classTimedOut, AssignmentReason: "lost"})
+}

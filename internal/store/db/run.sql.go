@@ -1343,6 +1343,37 @@ func (q *Queries) UpsertStep(ctx context.Context, arg UpsertStepParams) (int64, 
 	return result.RowsAffected()
 }
 
+const viewRun = `-- name: ViewRun :one
+SELECT id, number, repo, workflow, actor, run_attempt, event, inputs FROM execution_runs WHERE id = $1
+`
+
+type ViewRunRow struct {
+	ID         string
+	Number     int64
+	Repo       string
+	Workflow   string
+	Actor      string
+	RunAttempt int64
+	Event      string
+	Inputs     string
+}
+
+func (q *Queries) ViewRun(ctx context.Context, id string) (ViewRunRow, error) {
+	row := q.db.QueryRowContext(ctx, viewRun, id)
+	var i ViewRunRow
+	err := row.Scan(
+		&i.ID,
+		&i.Number,
+		&i.Repo,
+		&i.Workflow,
+		&i.Actor,
+		&i.RunAttempt,
+		&i.Event,
+		&i.Inputs,
+	)
+	return i, err
+}
+
 const waitingOn = `-- name: WaitingOn :many
 SELECT n.job_id, n.run_on FROM execution_job_needs n JOIN execution_jobs d ON d.id = n.job_id
 WHERE n.needs_id = $1 AND d.status = 'pending' AND d.needs_satisfied = FALSE ORDER BY d.idx

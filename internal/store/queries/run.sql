@@ -221,3 +221,6 @@ SELECT id, deadline_at FROM execution_runs WHERE deadline_at <= CAST($1 AS BIGIN
 -- name: StuckCancellingRuns :many
 SELECT id, cancel_force FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
 ORDER BY id LIMIT 200;
+
+-- name: ViewRun :one
+SELECT id, number, repo, workflow, actor, run_attempt, event, inputs FROM execution_runs WHERE id = $1;
