@@ -261,20 +261,20 @@ func (q *Queries) DispatchDueWaiting(ctx context.Context, shape string, now int6
 	return items, nil
 }
 
-const dispatchEndAgent = `-- name: DispatchEndAgent :execrows
+const dispatchEndAgent = `-- name: DispatchEndAgent :one
 UPDATE agents SET
   state = CASE WHEN type = 'static' THEN 'gone' ELSE 'ending' END,
   ended_at = CASE WHEN type = 'static' THEN CAST($1 AS BIGINT) ELSE ended_at END,
   state_at = $1, gone_reason = $2
 WHERE id = $3 AND state NOT IN ('ending', 'gone')
+RETURNING node_id
 `
 
-func (q *Queries) DispatchEndAgent(ctx context.Context, now int64, reason string, iD string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, dispatchEndAgent, now, reason, iD)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+func (q *Queries) DispatchEndAgent(ctx context.Context, now int64, reason string, iD string) (string, error) {
+	row := q.db.QueryRowContext(ctx, dispatchEndAgent, now, reason, iD)
+	var node_id string
+	err := row.Scan(&node_id)
+	return node_id, err
 }
 
 const dispatchHolder = `-- name: DispatchHolder :one

@@ -1226,13 +1226,13 @@ func (q *Queries) StepResults(ctx context.Context, jobID string) ([]StepResultsR
 }
 
 const stuckCancellingRuns = `-- name: StuckCancellingRuns :many
-SELECT id, cancel_force FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
+SELECT id, cancelling_at FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
 ORDER BY id LIMIT 200
 `
 
 type StuckCancellingRunsRow struct {
-	ID          string
-	CancelForce bool
+	ID           string
+	CancellingAt sql.NullInt64
 }
 
 func (q *Queries) StuckCancellingRuns(ctx context.Context, dollar_1 int64) ([]StuckCancellingRunsRow, error) {
@@ -1244,7 +1244,7 @@ func (q *Queries) StuckCancellingRuns(ctx context.Context, dollar_1 int64) ([]St
 	items := []StuckCancellingRunsRow{}
 	for rows.Next() {
 		var i StuckCancellingRunsRow
-		if err := rows.Scan(&i.ID, &i.CancelForce); err != nil {
+		if err := rows.Scan(&i.ID, &i.CancellingAt); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

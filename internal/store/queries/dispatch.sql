@@ -79,12 +79,13 @@ UPDATE agents SET state = 'ending', state_at = sqlc.arg(now), gone_reason = sqlc
 WHERE agents.id = sqlc.arg(id) AND agents.type <> 'static' AND agents.state IN ('requested', 'starting', 'booting', 'online')
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = sqlc.arg(id) AND a.ended_at IS NULL);
 
--- name: DispatchEndAgent :execrows
+-- name: DispatchEndAgent :one
 UPDATE agents SET
   state = CASE WHEN type = 'static' THEN 'gone' ELSE 'ending' END,
   ended_at = CASE WHEN type = 'static' THEN CAST(sqlc.arg(now) AS BIGINT) ELSE ended_at END,
   state_at = sqlc.arg(now), gone_reason = sqlc.arg(reason)
-WHERE id = sqlc.arg(id) AND state NOT IN ('ending', 'gone');
+WHERE id = sqlc.arg(id) AND state NOT IN ('ending', 'gone')
+RETURNING node_id;
 
 -- name: DispatchMarkUnroutable :execrows
 UPDATE execution_jobs SET unroutable_since = $2 WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 AND unroutable_since IS NULL;

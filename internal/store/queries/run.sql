@@ -219,7 +219,7 @@ SELECT id, deadline_at FROM execution_runs WHERE deadline_at <= CAST($1 AS BIGIN
   AND status IN ('pending', 'running', 'held') ORDER BY deadline_at LIMIT 200;
 
 -- name: StuckCancellingRuns :many
-SELECT id, cancel_force FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
+SELECT id, cancelling_at FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
 ORDER BY id LIMIT 200;
 
 -- name: ViewRun :one

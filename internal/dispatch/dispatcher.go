@@ -1,0 +1,108 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// Settings are the knobs of this room. DefaultSettings has the spec's values.
+type Settings struct {
+	Interval        time.Duration // between passes that nothing woke
+	AckTimeout      time.Duration // dispatch → acknowledgement (QUE-10)
+	RecoveryGrace   time.Duration // link lost → job requeued or failed (D17)
+	SpawnTimeout    time.Duration // requested → registered, until the node sets its own deadline
+	UnroutableGrace time.Duration // QUE-14; 0 never ends a job for it
+	JobStale        time.Duration // without a job heartbeat (STL-1)
+	InstanceTimeout time.Duration // without an instance heartbeat (QUE-13)
+	CancelRedrive   time.Duration // CAN-5; after twice as long the orchestrator ends the jobs itself
+	SweepInterval   time.Duration // NEED-8
+	Window          int           // jobs read per shape and pass (D30)
+	MovesPerWrite   int           // assignments and launches in one transaction
+}
+
+// DefaultSettings returns the spec's values.
+func DefaultSettings() Settings {
+	return Settings{
+		Interval: time.Second, AckTimeout: 10 * time.Second, RecoveryGrace: 60 * time.Second, SpawnTimeout: 300 * time.Second,
+		UnroutableGrace: 120 * time.Second, JobStale: 120 * time.Second, InstanceTimeout: 120 * time.Second,
+		CancelRedrive: 240 * time.Second, SweepInterval: 60 * time.Second, Window: 500, MovesPerWrite: 100,
+	}
+}
+
+// leader says in which terms this process may write. *cluster.Leader is one.
+type leader interface {
+	While(ctx context.Context, fn func(ctx context.Context, term int64) error) error
+}
+
+// lives is the part of run that this room drives. *run.Service is one.
+type lives interface {
+	Finish(*store.Tx, run.End) (bool, error)
+	Requeue(tx *store.Tx, jobID string, attempt int, reason string, countAttempt bool) (bool, error)
+	Lost(tx *store.Tx, jobID string, attempt int, reason string) (bool, error)
+	CancelTx(*store.Tx, run.CancelRequest) (run.CancelResult, error)
+	DriveCancel(tx *store.Tx, runID string, giveUp bool) ([]string, error)
+	Unsettled(ctx context.Context, after string, graceMs int64, limit int32) ([]string, error)
+	Settle(tx *store.Tx, runID string) (bool, error)
+}
+
+// Deps is what the room needs.
+type Deps struct {
+	Store      *store.Store
+	Leader     leader
+	Runs       lives
+	InstanceID string // of this coordinator: recovery counts from when it became ready
+	Settings   Settings
+	Env        service.Env
+	Log        *slog.Logger
+}
+
+// Dispatcher is the room. While this process does not lead it does nothing.
+type Dispatcher struct {
+	Deps
+	wake *service.Wake
+}
+
+// New returns the room.
+func New(d Deps) *Dispatcher {
+	d.Log = d.Log.With("component", "dispatch")
+	return &Dispatcher{Deps: d, wake: service.NewWake()}
+}
+
+// Run works in every term that this process leads, until ctx ends.
+func (d *Dispatcher) Run(ctx context.Context) error { return d.Leader.While(ctx, d.lead) }
+
+// lead runs both loops for one term.
+func (d *Dispatcher) lead(ctx context.Context, term int64) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, topic := range []store.Topic{store.TopicQueue, store.TopicAgents, store.TopicScalers} {
+		sub := d.Store.Subscribe(topic, "")
+		defer sub.Close()
+		g.Go(func() error { return d.forward(ctx, sub) })
+	}
+	p, w := d.placer(term), d.warden(term)
+	for _, loop := range []service.Loop{
+		{Name: "place", Interval: d.Settings.Interval, Wake: d.wake, Log: d.Log, Tick: p.tick},
+		{Name: "duties", Interval: d.Settings.Interval, Log: d.Log, Tick: w.tick},
+	} {
+		g.Go(func() error { return loop.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+func (d *Dispatcher) forward(ctx context.Context, sub *store.Subscription) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sub.C():
+			d.wake.Signal()
+		}
+	}
+}
