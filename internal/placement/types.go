@@ -41,6 +41,7 @@ type Scaler struct {
 type ScalerSpec struct {
 	LabelSets           []LabelSet `json:"labelSets"`
 	MaxConcurrentSpawns int        `json:"maxConcurrentSpawns"`
+	Protections         []string   `json:"protections,omitempty"` // sentences: what is not protected
 }
 
 // LabelSet is one element of labelSets, enriched. All label slices are normalised (SC-3).

@@ -41,9 +41,10 @@ type Key struct {
 
 // Entry is one scaler of scalers.yaml, as its backend sees it.
 type Entry struct {
-	Name    string
-	Options Options
-	Sets    []Set
+	Name     string
+	Options  Options
+	Sets     []Set
+	Retiring bool // no longer configured: it only ends and lists what is left, and has no sets
 }
 
 // Set is one label set of an Entry.

@@ -171,6 +171,34 @@ func (q *Queries) NodeBackoffs(ctx context.Context, nodeID string) ([]ScalerBack
 	return items, nil
 }
 
+const nodeCloseAgent = `-- name: NodeCloseAgent :execrows
+UPDATE agents SET state = 'gone', state_at = $1, ended_at = $1, error = $2,
+  gone_reason = CASE WHEN gone_reason = '' THEN CAST($3 AS TEXT) ELSE gone_reason END
+WHERE id = $4 AND state = $5
+`
+
+type NodeCloseAgentParams struct {
+	Now        int64
+	Error      string
+	GoneReason string
+	ID         string
+	State      string
+}
+
+func (q *Queries) NodeCloseAgent(ctx context.Context, arg NodeCloseAgentParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, nodeCloseAgent,
+		arg.Now,
+		arg.Error,
+		arg.GoneReason,
+		arg.ID,
+		arg.State,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const nodeDeleteAgentTokens = `-- name: NodeDeleteAgentTokens :exec
 DELETE FROM agent_tokens WHERE agent_id = $1 AND type = 'ephemeral'
 `

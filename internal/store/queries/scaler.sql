@@ -36,6 +36,11 @@ WHERE node_id = sqlc.arg(node_id) AND state NOT IN ('ending', 'gone');
 UPDATE agents SET state = 'gone', state_at = sqlc.arg(now), ended_at = sqlc.arg(now), instance_id = '', session_id = ''
 WHERE id = sqlc.arg(id) AND state = 'ending';
 
+-- name: NodeCloseAgent :execrows
+UPDATE agents SET state = 'gone', state_at = sqlc.arg(now), ended_at = sqlc.arg(now), error = sqlc.arg(error),
+  gone_reason = CASE WHEN gone_reason = '' THEN CAST(sqlc.arg(gone_reason) AS TEXT) ELSE gone_reason END
+WHERE id = sqlc.arg(id) AND state = sqlc.arg(state);
+
 -- name: NodeDeleteFailed :execrows
 UPDATE agents SET delete_attempts = delete_attempts + 1, error = sqlc.arg(error)
 WHERE id = sqlc.arg(id) AND state = 'ending';

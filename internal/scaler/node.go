@@ -1,0 +1,277 @@
+package scaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kici-go/kici/internal/placement"
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// Settings are the knobs of the node's loop; the zero value is not usable, see DefaultSettings.
+type Settings struct {
+	SpawnTimeout    time.Duration // bounds one Create (MG-14)
+	RegisterTimeout time.Duration // from the start of Create to the registration (MG-24)
+	TokenTTL        time.Duration // limits the first registration (D13)
+	BackoffBase     time.Duration // MG-27
+	BackoffMax      time.Duration
+	Interval        time.Duration // between two looks when nothing happens
+	DeleteTimeout   time.Duration // bounds one Delete
+}
+
+// DefaultSettings are the specification's.
+func DefaultSettings() Settings {
+	return Settings{
+		SpawnTimeout: 5 * time.Minute, RegisterTimeout: 5 * time.Minute, TokenTTL: time.Hour,
+		BackoffBase: 30 * time.Second, BackoffMax: 15 * time.Minute,
+		Interval: 10 * time.Second, DeleteTimeout: time.Minute,
+	}
+}
+
+// WithSpawnTimeout sets KICI_SCALER_SPAWN_TIMEOUT_MS; the time to register is never less than the default (MG-24).
+func (s Settings) WithSpawnTimeout(d time.Duration) Settings {
+	s.SpawnTimeout, s.RegisterTimeout = d, max(d, DefaultSettings().RegisterTimeout)
+	return s
+}
+
+// Deps is what a Node needs; every field is required.
+type Deps struct {
+	Store     *store.Store
+	Config    *Config
+	Kinds     []backend.Kind
+	Host      backend.Host
+	URL       func() string                       // where agents connect unless their scaler says otherwise (AG-2)
+	MintToken func() (token, hash, prefix string) // access.NewAgentToken
+	Settings  Settings
+	Env       service.Env
+	Log       *slog.Logger
+	Metrics   prometheus.Registerer
+}
+
+// Node owns this process's scalers.
+type Node struct {
+	d       Deps
+	id      string
+	log     *slog.Logger
+	wake    *service.Wake
+	metrics *metrics
+	ops     *operations
+
+	tickMu  sync.Mutex // one tick at a time; guards what follows
+	scalers map[ScalerID]*managed
+	order   []ScalerID // configured ones in file order, then retiring ones
+	dead    map[string]int64
+	closed  bool // EndAll was called
+	ready   bool // rows are published
+	timer   *time.Timer
+
+	retryMu sync.Mutex
+	retryAt map[string]int64 // after a failed Delete: not before, by agent
+}
+
+// managed is one scaler of this node: configured, or retiring because only its agents are left.
+type managed struct {
+	id       ScalerID
+	entry    *Entry // nil when retiring
+	backend  backend.Backend
+	offers   []placement.LabelSet
+	position int
+	notReady string // why it is not ready, '' when it is
+	prepared bool
+	retryAt  int64 // next attempt to prepare
+}
+
+func (m *managed) refuses() string {
+	switch {
+	case m.entry == nil:
+		return "the scaler is retiring"
+	case m.notReady != "":
+		return m.notReady
+	}
+	return ""
+}
+
+// New builds the backends of the configuration. An error ends start-up (CF-6).
+func New(d Deps) (*Node, error) {
+	n := &Node{
+		d: d, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
+		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(),
+	}
+	var err error
+	if n.metrics, err = newMetrics(d.Metrics); err != nil {
+		return nil, fmt.Errorf("register scaler metrics: %w", err)
+	}
+	for i := range d.Config.Scalers {
+		e := &d.Config.Scalers[i]
+		kind, ok := n.kind(e.Type)
+		if !ok {
+			return nil, fmt.Errorf("scaler %s: there is no backend %q", e.Name, e.Type)
+		}
+		b, err := kind.New(e.Backend(), d.Host)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("scaler %s: %w", e.Name, err), n.Close())
+		}
+		m := &managed{id: ScalerID{e.Name, e.Type}, entry: e, backend: b, position: i, offers: e.offers(kind, "", "")}
+		n.add(m)
+	}
+	return n, nil
+}
+
+func (n *Node) kind(name string) (backend.Kind, bool) {
+	for _, k := range n.d.Kinds {
+		if k.Type == name {
+			return k, true
+		}
+	}
+	return backend.Kind{}, false
+}
+
+func (n *Node) add(m *managed) {
+	n.scalers[m.id] = m
+	n.order = append(n.order, m.id)
+}
+
+// Run publishes the scalers, prepares the host and makes the ledger true until ctx ends. Work in progress is given a moment to
+// end; agents go on.
+func (n *Node) Run(ctx context.Context) error {
+	n.announce()
+	sub := n.d.Store.Subscribe(store.TopicAgents, n.id)
+	defer sub.Close()
+	var group sync.WaitGroup
+	defer group.Wait()
+	forward := func(c <-chan struct{}) {
+		group.Go(func() { n.forward(ctx, c) })
+	}
+	forward(sub.C())
+	n.tickMu.Lock()
+	for _, id := range n.order {
+		if w, ok := n.scalers[id].backend.(backend.Watcher); ok {
+			group.Go(func() { n.watch(ctx, w.Exits()) })
+		}
+	}
+	n.tickMu.Unlock()
+	loop := service.Loop{Name: "node", Interval: n.d.Settings.Interval, Wake: n.wake, Log: n.log, Tick: n.tick}
+	err := loop.Run(ctx)
+	n.stopTimer()
+	n.ops.drain(stopGrace)
+	return err
+}
+
+// stopGrace is how long Run waits for work in progress at its end.
+const stopGrace = 5 * time.Second
+
+// Wake makes the loop look now.
+func (n *Node) Wake() { n.wake.Signal() }
+
+func (n *Node) forward(ctx context.Context, c <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c:
+			n.wake.Signal()
+		}
+	}
+}
+
+func (n *Node) watch(ctx context.Context, exits <-chan string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-exits:
+			if !ok {
+				return
+			}
+			n.wake.Signal()
+		}
+	}
+}
+
+// announce says in the log what is offered and what is not protected (BM-3, DESIGN §9).
+func (n *Node) announce() {
+	for _, id := range n.order {
+		m := n.scalers[id]
+		n.log.Info("scaler", "scaler", m.id.Name, "type", m.id.Type, "max_agents", m.entry.MaxAgents, "label_sets", len(m.offers))
+		for _, text := range m.backend.Capabilities().Protections {
+			n.log.Warn("not protected", "scaler", m.id.Name, "what", text)
+		}
+	}
+}
+
+// EndAll ends every agent of this node and returns when nothing of them is left, or ctx ends. Nothing new is started any more.
+// It works beside Run and after it (--on-stop end).
+func (n *Node) EndAll(ctx context.Context) error {
+	n.tickMu.Lock()
+	n.closed = true
+	n.tickMu.Unlock()
+	if err := n.recordEndAll(ctx); err != nil {
+		return fmt.Errorf("end all agents: %w", err)
+	}
+	for {
+		if err := n.tick(ctx); err != nil {
+			return fmt.Errorf("end all agents: %w", err)
+		}
+		left, err := n.left(ctx)
+		if err != nil {
+			return fmt.Errorf("end all agents: %w", err)
+		}
+		if left == 0 {
+			return nil
+		}
+		pause := time.NewTimer(endAllPoll)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("end all agents: %d are left: %w", left, ctx.Err())
+		case <-n.wake.C():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+func (n *Node) setRetry(agent string, at int64) {
+	n.retryMu.Lock()
+	defer n.retryMu.Unlock()
+	n.retryAt[agent] = at
+}
+
+// retries returns when failed deletes may be tried again, without those that are over.
+func (n *Node) retries(now int64) map[string]int64 {
+	n.retryMu.Lock()
+	defer n.retryMu.Unlock()
+	maps.DeleteFunc(n.retryAt, func(_ string, at int64) bool { return at <= now })
+	return maps.Clone(n.retryAt)
+}
+
+const endAllPoll = 100 * time.Millisecond
+
+// release closes one backend.
+func (n *Node) release(m *managed) {
+	if c, ok := m.backend.(backend.Closer); ok {
+		if err := c.Close(); err != nil {
+			n.log.Warn("close backend", "scaler", m.id.Name, "err", err)
+		}
+	}
+}
+
+// Close releases what the backends hold in this process. Agents go on. Call it once, last.
+func (n *Node) Close() error {
+	n.tickMu.Lock()
+	defer n.tickMu.Unlock()
+	n.ops.drain(stopGrace)
+	for _, m := range n.scalers {
+		n.release(m)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package scaler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/kici-go/kici/internal/placement"
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// publish writes the scalers of this node as rows for placement (D16) when they are not there yet, and takes up or drops
+// retiring ones: names that only live agents remember.
+func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
+	if n.adoptRetiring(rows) || n.dropRetired(rows) {
+		n.ready = false
+	}
+	if n.ready {
+		return nil
+	}
+	puts := make([]db.NodePutScalerParams, 0, len(n.order))
+	names := map[string]bool{}
+	for _, id := range n.order {
+		m := n.scalers[id]
+		if names[id.Name] {
+			continue // a retiring type under a configured name
+		}
+		names[id.Name] = true
+		put, err := n.row(m)
+		if err != nil {
+			return err
+		}
+		puts = append(puts, put)
+	}
+	err := n.d.Store.Write(ctx, func(tx *store.Tx) error {
+		for _, p := range puts {
+			p.Now = tx.Now()
+			if err := tx.NodePutScaler(ctx, p); err != nil {
+				return err
+			}
+		}
+		old, err := tx.NodeScalers(ctx, n.id)
+		if err != nil {
+			return err
+		}
+		for _, s := range old {
+			if !names[s.Name] {
+				if _, err := tx.NodeDeleteScaler(ctx, n.id, s.Name); err != nil {
+					return err
+				}
+			}
+		}
+		if err := n.setCaps(ctx, tx); err != nil {
+			return err
+		}
+		tx.Notify(store.TopicScalers, n.id)
+		tx.Notify(store.TopicQueue, "")
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("publish scalers: %w", err)
+	}
+	n.ready = true
+	return nil
+}
+
+func (n *Node) row(m *managed) (db.NodePutScalerParams, error) {
+	p := db.NodePutScalerParams{
+		NodeID: n.id, Name: m.id.Name, Type: m.id.Type, Position: int64(m.position), Retiring: m.entry == nil,
+		Ready: m.notReady == "", NotReady: m.notReady,
+	}
+	spec := placement.ScalerSpec{LabelSets: m.offers, MaxConcurrentSpawns: 1, Protections: m.backend.Capabilities().Protections}
+	if e := m.entry; e != nil {
+		spec.MaxConcurrentSpawns = e.MaxConcurrentSpawns
+		p.MaxAgents, p.CapCpuMilli, p.CapMemBytes = e.MaxAgents, e.Cap.CPUMilli, e.Cap.MemBytes
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return p, fmt.Errorf("encode scaler %s: %w", m.id.Name, err)
+	}
+	p.Spec = string(text)
+	return p, nil
+}
+
+func (n *Node) publishCaps(ctx context.Context) error {
+	err := n.d.Store.Write(ctx, func(tx *store.Tx) error {
+		tx.Notify(store.TopicQueue, "")
+		return n.setCaps(ctx, tx)
+	})
+	if err != nil {
+		return fmt.Errorf("publish caps: %w", err)
+	}
+	return nil
+}
+
+// setCaps changes nothing while this instance has not announced itself; the next tick tries again.
+func (n *Node) setCaps(ctx context.Context, tx *store.Tx) error {
+	c := n.d.Config
+	_, err := tx.SetInstanceCaps(ctx, db.SetInstanceCapsParams{
+		MaxAgents: c.GlobalMaxAgents, MaxCpuMilli: c.GlobalCap.CPUMilli, MaxMemBytes: c.GlobalCap.MemBytes, InstanceID: n.id,
+	})
+	return err
+}
+
+// adoptRetiring makes a backend for every scaler that the configuration no longer names and that still has agents (MG-47).
+func (n *Node) adoptRetiring(rows []db.NodeAgentsRow) (changed bool) {
+	for _, r := range rows {
+		id := ScalerID{r.Scaler, r.Type}
+		if n.scalers[id] != nil {
+			continue
+		}
+		kind, ok := n.kind(r.Type)
+		if !ok {
+			n.log.Error("agents of a backend that this version does not have", "scaler", r.Scaler, "type", r.Type, "agent_id", r.ID)
+			continue
+		}
+		b, err := kind.New(backend.Entry{Name: r.Scaler, Retiring: true}, n.d.Host)
+		if err != nil {
+			n.log.Error("take up a removed scaler", "scaler", r.Scaler, "err", err)
+			continue
+		}
+		n.log.Info("scaler is retiring", "scaler", r.Scaler, "type", r.Type)
+		n.add(&managed{id: id, backend: b, position: len(n.order)})
+		changed = true
+	}
+	return changed
+}
+
+// dropRetired forgets retiring scalers without agents.
+func (n *Node) dropRetired(rows []db.NodeAgentsRow) (changed bool) {
+	used := map[ScalerID]bool{}
+	for _, r := range rows {
+		used[ScalerID{r.Scaler, r.Type}] = true
+	}
+	kept := n.order[:0]
+	for _, id := range n.order {
+		m := n.scalers[id]
+		if m.entry != nil || used[id] {
+			kept = append(kept, id)
+			continue
+		}
+		n.log.Info("scaler has retired", "scaler", id.Name)
+		n.release(m)
+		delete(n.scalers, id)
+		changed = true
+	}
+	n.order = kept
+	return changed
+}
