@@ -129,13 +129,17 @@ type Need struct {
 	RunOn []ci.JobStatus `json:"runOn"`
 }
 
-// Matrix is a static matrix (WF-6). Values are scalars or objects, as JSON.
+// Matrix is a static matrix (WF-6). Values are scalars, lists or objects, as JSON. A string in it with ${{ }} is evaluated at run
+// creation; one that is the only value of a dimension and gives a list becomes the dimension's values.
 type Matrix struct {
 	Dimensions map[string][]json.RawMessage `json:"dimensions,omitempty"`
 	Order      []string                     `json:"order,omitempty"` // dimension names as written; names and children follow it
 	Include    []map[string]json.RawMessage `json:"include,omitempty"`
 	Exclude    []map[string]json.RawMessage `json:"exclude,omitempty"`
 	Expression string                       `json:"expression,omitempty"` // a whole-matrix expression, e.g. fromJSON(inputs.list), evaluated at run creation
+
+	IncludeExpression string `json:"includeExpression,omitempty"` // gives a list of objects that follow Include
+	ExcludeExpression string `json:"excludeExpression,omitempty"` // likewise
 }
 
 // Container is a job's own image (D9: refused at run time until a container backend exists).

@@ -1,0 +1,358 @@
+package workflow
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+var jobKeys = keys{
+	name: "a job",
+	known: []string{
+		"name", "runs-on", "needs", "if", "env", "strategy", "outputs", "timeout-minutes", "continue-on-error", "resources",
+		"container", "checkout", "defaults", "concurrency", "grace-period", "permissions", "steps",
+	},
+	refused: func(key string) string {
+		switch key {
+		case "uses", "with", "secrets":
+			return "reusable workflows are not supported; put shared steps into a script of the repository"
+		case "services":
+			return "start what the job needs in a step"
+		case "environment", "approval":
+			return "this version has no environments and approvals"
+		}
+		return ""
+	},
+}
+
+// jobNode is a job with the nodes that are checked once all jobs are known.
+type jobNode struct {
+	job   lock.Job
+	v     value
+	needs []value // as job.Needs
+	refs  []use
+	plain []bool // as job.Needs: the edge has no on: of its own
+}
+
+const (
+	idCure = "use letters, digits, - and _, and begin with a letter or _"
+	maxID  = 100
+)
+
+// validID reports whether s can name a job, step, input or output: it must work after a dot in an expression.
+func validID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c != '-' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxID
+}
+
+func (d *decoder) jobs(v value) []jobNode {
+	var out []jobNode
+	seen := map[string]string{}
+	ok := d.object(v, keys{name: "jobs"}, func(key string, v value) {
+		if !validID(key) {
+			d.errorf(v, idCure, "%q cannot be the name of a job", short(key))
+			return
+		}
+		if other, dup := seen[strings.ToLower(key)]; dup {
+			d.errorf(v, "rename one", "jobs %q and %q differ only in case", other, key)
+		}
+		seen[strings.ToLower(key)] = key
+		out = append(out, d.job(v, key))
+	})
+	if ok && len(v.n.Content) == 0 {
+		d.errorf(v, "add a job", "jobs is empty")
+	}
+	if len(out) > lock.MaxJobs {
+		d.errorf(v, "split the workflow", "there are %d jobs, at most %d are allowed", len(out), lock.MaxJobs)
+	}
+	return out
+}
+
+func (d *decoder) job(v value, key string) jobNode {
+	j := jobNode{job: lock.Job{Name: key, Line: v.start().Line, Steps: []lock.Step{}}, v: v}
+	before := len(d.refs)
+	hasRunsOn, hasSteps := false, false
+	ok := d.object(v, jobKeys, func(key string, v value) {
+		switch key {
+		case "runs-on":
+			hasRunsOn = true
+			j.job.RunsOn = d.runsOn(v)
+		case "steps":
+			hasSteps = true
+			j.job.Steps = d.steps(v)
+		case "needs":
+			d.needs(v, &j)
+		default:
+			d.jobField(key, v, &j.job)
+		}
+	})
+	if ok && !hasRunsOn {
+		d.errorf(v, "add runs-on: linux, or another label of your scalers", "job %q has no runs-on", key)
+	}
+	if ok && !hasSteps {
+		d.errorf(v, "add steps:", "job %q has no steps", key)
+	}
+	if j.job.Checkout != nil && !*j.job.Checkout {
+		d.checkoutConflict(j.job.Steps, v)
+	}
+	j.refs = append(j.refs, d.refs[before:]...)
+	d.refs = d.refs[:before]
+	return j
+}
+
+func (d *decoder) jobField(key string, v value, j *lock.Job) {
+	switch key {
+	case "name":
+		j.DisplayName = d.template(v, scopeRunJob)
+	case "if":
+		j.If = d.condition(v, scopeReadyIf)
+	case "env":
+		j.Env = d.env(v, scopeJobEnv)
+	case "strategy":
+		d.strategy(v, j)
+	case "outputs":
+		j.Outputs = d.outputs(v)
+	case "timeout-minutes":
+		j.TimeoutMs = d.minutes(v)
+	case "continue-on-error":
+		j.ContinueOnError = d.flag(v, scopeRunJob)
+	case "resources":
+		j.Resources = d.resources(v)
+	case "container":
+		j.Container = d.container(v)
+	case "checkout":
+		if b, ok := d.boolean(v); ok && !b {
+			j.Checkout = &b
+		}
+	case "defaults":
+		j.Defaults = d.defaults(v)
+	case "concurrency":
+		j.Concurrency = d.concurrency(v, scopeReady)
+	case "grace-period":
+		j.GracePeriodMs = d.duration(v)
+	case "permissions":
+		d.permissions(v)
+	}
+}
+
+// flag is true, false or an expression; "" is false.
+func (d *decoder) flag(v value, scope scope) string {
+	if v.n.Kind == scalarKind && v.n.Tag != "!!bool" && strings.Contains(v.n.Value, "${{") {
+		return d.condition(v, scope)
+	}
+	if b, ok := d.boolean(v); ok && b {
+		return "true"
+	}
+	return ""
+}
+
+var runsOnKeys = keys{
+	name: "runs-on", known: []string{"labels", "exclude"},
+	refused: func(key string) string {
+		if key == "group" {
+			return "use labels; give the agents of the group a label of their own"
+		}
+		return ""
+	},
+}
+
+func (d *decoder) runsOn(v value) lock.Selector {
+	var s lock.Selector
+	if v.n.Kind != mappingKind {
+		s.Labels = d.labels(v)
+	} else {
+		d.object(v, runsOnKeys, func(key string, v value) {
+			if key == "labels" {
+				s.Labels = d.labels(v)
+			} else {
+				s.Exclude = d.labels(v)
+			}
+		})
+	}
+	if len(s.Labels) == 0 && !HasErrors(d.problems) {
+		d.errorf(v, "write linux, or another label of your scalers", "runs-on names no label")
+	}
+	required := ci.NormalizeLabels(s.Labels)
+	for _, l := range ci.NormalizeLabels(s.Exclude) {
+		if ci.HasAny(required, []string{l}) {
+			d.errorf(v, "remove it from one of them", "label %q is both required and excluded", l)
+		}
+	}
+	return s
+}
+
+const maxLabel = 256
+
+func (d *decoder) labels(v value) []string {
+	var out []string
+	d.list(v, true, func(_ int, v value) {
+		s := d.template(v, scopeReady)
+		if s == "" {
+			if v.n.Kind == scalarKind && !v.isNull() {
+				d.errorf(v, "", "a label is empty")
+			}
+			return
+		}
+		if err := checkLabel(s); err != nil {
+			d.errorf(v, "", "%s", err)
+			return
+		}
+		if hosted(s) {
+			d.warnf(v, "use a label of your own scalers or agents, such as linux",
+				"label %q is one of GitHub's own machines; no agent of kici has it unless you give it to one", s)
+		}
+		out = append(out, s)
+	})
+	return out
+}
+
+func checkLabel(s string) error {
+	plain := !strings.Contains(s, "${{")
+	switch {
+	case len(s) > maxLabel && plain:
+		return fmt.Errorf("label %q is longer than %d bytes", short(s), maxLabel)
+	case plain && strings.ContainsAny(s, ",\n\r\t\x00"):
+		return fmt.Errorf("label %q contains a comma or a control character", short(s))
+	case strings.TrimSpace(s) == "":
+		return fmt.Errorf("a label is empty")
+	}
+	return nil
+}
+
+func hosted(label string) bool {
+	for _, os := range []string{"ubuntu", "windows", "macos"} {
+		if rest, ok := strings.CutPrefix(label, os+"-"); ok && rest != "" && (rest == "latest" || rest[0] >= '0' && rest[0] <= '9') {
+			return true
+		}
+	}
+	return false
+}
+
+var needKeys = keys{name: "an element of needs", known: []string{"job", "on"}}
+
+// needs reads edges; link checks that their jobs exist.
+func (d *decoder) needs(v value, j *jobNode) {
+	seen := map[string]bool{}
+	d.list(v, true, func(_ int, v value) {
+		n := lock.Need{RunOn: runOn("success")}
+		plain := true
+		if v.n.Kind == mappingKind {
+			d.object(v, needKeys, func(key string, v value) {
+				if key == "job" {
+					n.Job, _ = d.word(v)
+					return
+				}
+				plain = false
+				if on := d.edge(v); len(on) > 0 {
+					n.RunOn = on
+				}
+			})
+			if n.Job == "" {
+				d.errorf(v, "add job:", "an element of needs has no job")
+			}
+		} else {
+			n.Job, _ = d.word(v)
+		}
+		if seen[n.Job] {
+			d.errorf(v, "keep one of them", "job %q is needed twice", n.Job)
+		}
+		if n.Job == "" || seen[n.Job] {
+			return
+		}
+		seen[n.Job] = true
+		j.job.Needs = append(j.job.Needs, n)
+		j.needs = append(j.needs, v)
+		j.plain = append(j.plain, plain)
+	})
+}
+
+var edgeWords = []string{"success", "failure", "always", "skip"}
+
+// edge reads on: of an edge, a word or several.
+func (d *decoder) edge(v value) []ci.JobStatus {
+	var out []ci.JobStatus
+	for _, w := range d.choices(v, edgeWords) {
+		out = append(out, runOn(w)...)
+	}
+	return inOrder(out)
+}
+
+// runOn is the set of terminal statuses that an edge's word admits (WF-5, D8).
+func runOn(word string) []ci.JobStatus {
+	switch word {
+	case "success":
+		return []ci.JobStatus{ci.JobSuccess}
+	case "failure":
+		return []ci.JobStatus{ci.JobFailed, ci.JobStale, ci.JobDrift, ci.JobUnroutable}
+	case "skip":
+		return []ci.JobStatus{ci.JobSuccess, ci.JobSkipped}
+	case "always":
+		return ci.TerminalJobStatuses
+	}
+	return nil
+}
+
+// inOrder returns a set of terminal statuses in the order of ci.TerminalJobStatuses.
+func inOrder(set []ci.JobStatus) []ci.JobStatus {
+	var out []ci.JobStatus
+	for _, s := range ci.TerminalJobStatuses {
+		for _, have := range set {
+			if have == s {
+				out = append(out, s)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (d *decoder) outputs(v value) map[string]string {
+	out := map[string]string{}
+	d.object(v, keys{name: "outputs"}, func(key string, v value) {
+		if !validID(key) {
+			d.errorf(v, idCure, "%q cannot be the name of an output", short(key))
+			return
+		}
+		out[key] = d.template(v, scopeOutputs)
+	})
+	return out
+}
+
+var containerKeys = keys{
+	name: "container", known: []string{"image", "env"},
+	refused: func(key string) string {
+		switch key {
+		case "credentials", "ports", "volumes", "options":
+			return "this version reads image and env only"
+		}
+		return ""
+	},
+}
+
+func (d *decoder) container(v value) *lock.Container {
+	c := &lock.Container{}
+	d.warnf(v, "", "%s", warnContainer)
+	if v.n.Kind == scalarKind {
+		c.Image = d.template(v, scopeReady)
+		return c
+	}
+	d.object(v, containerKeys, func(key string, v value) {
+		if key == "image" {
+			c.Image = d.template(v, scopeReady)
+		} else {
+			c.Env = d.env(v, scopeJobEnv)
+		}
+	})
+	if v.n.Kind == mappingKind && c.Image == "" {
+		d.errorf(v, "add image:", "container has no image")
+	}
+	return c
+}

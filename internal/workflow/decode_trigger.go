@@ -1,0 +1,376 @@
+package workflow
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/workflow/lock"
+	"github.com/kici-go/kici/internal/workflow/suggest"
+)
+
+// Trigger types as the lock stores them (WF-12).
+const (
+	TypePush             = "push"
+	TypeTag              = "tag"
+	TypePullRequest      = "pr"
+	TypeDispatch         = "dispatch"
+	TypeGenericWebhook   = "generic_webhook"
+	TypeSchedule         = "schedule"
+	TypeKiciEvent        = "kici_event"
+	TypeWorkflowComplete = "workflow_complete"
+	TypeJobComplete      = "job_complete"
+)
+
+// triggerNames are the names under on:; docs/workflows.md maps them to the lock's.
+var triggerNames = []string{
+	"push", "pull_request", "workflow_dispatch", "repository_dispatch", "generic_webhook", "schedule", "kici_event",
+	"workflow_complete", "job_complete",
+}
+
+// pullRequestTypes are GitHub's defaults, which authors expect.
+var pullRequestTypes = []string{"opened", "synchronize", "reopened"}
+
+var onKeys = keys{name: "on", known: triggerNames, refused: refusedTrigger}
+
+// refusedTrigger answers for triggers of GitHub that kici has not.
+func refusedTrigger(name string) string {
+	switch name {
+	case "pull_request_target":
+		return "use pull_request; pull requests of forks are never given secrets"
+	case "workflow_run":
+		return "use workflow_complete"
+	case "workflow_call":
+		return "reusable workflows are not supported; put shared steps into a script of the repository"
+	case "issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "release", "create", "delete", "fork",
+		"star", "watch", "status", "check_run", "check_suite", "deployment", "deployment_status", "discussion",
+		"discussion_comment", "label", "milestone", "merge_group", "page_build", "public", "registry_package", "gollum",
+		"branch_protection_rule", "comment", "review", "review_comment", "webhook", "lifecycle", "workflows_failed_batch":
+		return "this version knows: " + strings.Join(triggerNames, ", ")
+	}
+	return ""
+}
+
+// triggers reads on: in its three forms: a name, a list of names, a map.
+func (d *decoder) triggers(v value) []lock.Trigger {
+	out := []lock.Trigger{}
+	switch v.n.Kind {
+	case mappingKind:
+		d.object(v, onKeys, func(key string, v value) { out = append(out, d.trigger(key, v)...) })
+	case sequenceKind, scalarKind:
+		seen := map[string]bool{}
+		d.list(v, true, func(_ int, v value) {
+			name, ok := d.word(v)
+			switch {
+			case !ok:
+			case !onKeys.has(name):
+				d.unknownTrigger(v, name)
+			case seen[name]:
+				d.errorf(v, "keep one of them", "trigger %q is there already", name)
+			default:
+				seen[name] = true
+				out = append(out, d.trigger(name, v.without())...)
+			}
+		})
+	}
+	if len(out) == 0 && !HasErrors(d.problems) {
+		d.errorf(v, "add push, for instance", "on has no trigger, so nothing would ever start the workflow")
+	}
+	return out
+}
+
+func (d *decoder) unknownTrigger(v value, name string) {
+	if cure := refusedTrigger(name); cure != "" {
+		d.errorf(v, cure, "trigger %q is not supported", name)
+		return
+	}
+	d.errorf(v, suggest.Cure(name, triggerNames), "unknown trigger %q", name)
+}
+
+// trigger reads one trigger; v is null for one without filters.
+func (d *decoder) trigger(name string, v value) []lock.Trigger {
+	one := func(t lock.Trigger) []lock.Trigger { return []lock.Trigger{t} }
+	switch name {
+	case "push":
+		return d.push(v)
+	case "pull_request":
+		return one(d.pullRequest(v))
+	case "workflow_dispatch":
+		return one(d.workflowDispatch(v))
+	case "repository_dispatch":
+		t := lock.Trigger{Type: TypeDispatch}
+		d.filters(v, keys{name: name, known: []string{"types"}}, func(_ string, v value) { t.Types = d.words(v) })
+		return one(t)
+	case "schedule":
+		return d.each(v, d.schedule)
+	case "generic_webhook":
+		return d.each(v, d.genericWebhook)
+	case "kici_event":
+		return d.each(v, d.kiciEvent)
+	}
+	return d.each(v, func(v value) lock.Trigger { return d.complete(name, v) })
+}
+
+// filters is object, but nothing at all means no filters.
+func (d *decoder) filters(v value, what keys, f func(key string, v value)) {
+	if !v.isNull() {
+		d.object(v, what, f)
+	}
+}
+
+// each reads a trigger that may stand there several times, as a list.
+func (d *decoder) each(v value, f func(v value) lock.Trigger) []lock.Trigger {
+	if v.n.Kind != sequenceKind {
+		return []lock.Trigger{f(v)}
+	}
+	var out []lock.Trigger
+	d.list(v, false, func(_ int, v value) { out = append(out, f(v)) })
+	return out
+}
+
+var pushKeys = keys{
+	name:  "push",
+	known: []string{"branches", "branches-ignore", "tags", "tags-ignore", "paths", "paths-ignore"},
+}
+
+// push makes up to two triggers of the lock. As on GitHub, filters for branches alone leave tags out, and the other way
+// round; path filters apply to branches only.
+func (d *decoder) push(v value) []lock.Trigger {
+	branches, tags := lock.Trigger{Type: TypePush}, lock.Trigger{Type: TypeTag}
+	byBranch, byTag := false, false
+	seen := map[string]bool{}
+	d.filters(v, pushKeys, func(key string, v value) {
+		seen[key] = true
+		d.exclusive(v, key, seen)
+		switch key {
+		case "branches", "branches-ignore":
+			byBranch = true
+			branches.Branches = d.patterns(v, key)
+		case "tags", "tags-ignore":
+			byTag = true
+			tags.Patterns = d.patterns(v, key)
+		default:
+			branches.Paths = d.paths(v, key)
+		}
+	})
+	switch {
+	case byBranch && !byTag:
+		return []lock.Trigger{branches}
+	case byTag && !byBranch:
+		if len(branches.Paths) > 0 {
+			d.errorf(v, "add branches:, or remove the paths", "path filters do not apply to tags")
+		}
+		return []lock.Trigger{tags}
+	}
+	return []lock.Trigger{branches, tags}
+}
+
+// exclusive reports a filter beside its own -ignore.
+func (d *decoder) exclusive(v value, key string, seen map[string]bool) {
+	base := strings.TrimSuffix(key, "-ignore")
+	if seen[base] && seen[base+"-ignore"] {
+		d.errorf(v, "use "+base+" alone; its patterns may begin with !", "%s and %s-ignore cannot be used together", base, base)
+	}
+}
+
+// patterns reads globs of branches or tags; those of an -ignore key become exclusions from everything.
+func (d *decoder) patterns(v value, key string) []string {
+	ignore := strings.HasSuffix(key, "-ignore")
+	out := d.globs(v, ignore)
+	if ignore && len(out) > 0 {
+		return append([]string{"**"}, out...)
+	}
+	positive := func(p string) bool { return !strings.HasPrefix(p, "!") }
+	if len(out) > 0 && !slices.ContainsFunc(out, positive) {
+		d.errorf(v, "put '**' first, or use "+key+"-ignore", "%s only excludes, so nothing would match", key)
+	}
+	return out
+}
+
+// paths reads globs of files; those of paths-ignore become exclusions (WF-14).
+func (d *decoder) paths(v value, key string) []string {
+	return d.globs(v, strings.HasSuffix(key, "-ignore"))
+}
+
+func (d *decoder) globs(v value, ignore bool) []string {
+	var out []string
+	d.list(v, true, func(_ int, v value) {
+		s, ok := d.word(v)
+		if !ok {
+			return
+		}
+		if ignore {
+			if strings.HasPrefix(s, "!") {
+				d.errorf(v, "remove the !", "patterns of an -ignore filter exclude already")
+				return
+			}
+			s = "!" + s
+		}
+		if err := checkGlob(s); err != nil {
+			d.errorf(v, "", "invalid pattern %q: %s", short(s), err)
+			return
+		}
+		out = append(out, s)
+	})
+	if len(out) == 0 && v.n.Kind == sequenceKind && len(v.n.Content) == 0 {
+		d.errorf(v, "remove it, or list patterns", "%s is empty", v.last())
+	}
+	return out
+}
+
+var pullRequestKeys = keys{
+	name:  "pull_request",
+	known: []string{"types", "branches", "branches-ignore", "source-branches", "paths", "paths-ignore"},
+}
+
+// pullRequestActions are the actions that a source may report.
+var pullRequestActions = []string{
+	"opened", "synchronize", "reopened", "closed", "edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft",
+	"assigned", "unassigned", "review_requested", "review_request_removed", "locked", "unlocked", "milestoned", "demilestoned",
+	"auto_merge_enabled", "auto_merge_disabled", "enqueued", "dequeued",
+}
+
+func (d *decoder) pullRequest(v value) lock.Trigger {
+	t := lock.Trigger{Type: TypePullRequest, Events: pullRequestTypes}
+	seen := map[string]bool{}
+	d.filters(v, pullRequestKeys, func(key string, v value) {
+		seen[key] = true
+		d.exclusive(v, key, seen)
+		switch key {
+		case "types":
+			t.Events = d.choices(v, pullRequestActions)
+		case "branches", "branches-ignore":
+			t.TargetBranches = d.patterns(v, key)
+		case "source-branches":
+			t.SourceBranches = d.patterns(v, key)
+		default:
+			t.Paths = d.paths(v, key)
+		}
+	})
+	return t
+}
+
+// choices reads words that must be known.
+func (d *decoder) choices(v value, known []string) []string {
+	var out []string
+	d.list(v, true, func(_ int, v value) {
+		s, ok := d.word(v)
+		if ok && !slices.Contains(known, s) {
+			d.errorf(v, suggest.Cure(s, known), "%q is not one of the known words of %s", short(s), v.last())
+		}
+		if ok {
+			out = append(out, s)
+		}
+	})
+	return out
+}
+
+var (
+	scheduleKeys = keys{name: "schedule", known: []string{"cron", "timezone"}}
+	genericKeys  = keys{name: "generic_webhook", known: []string{"source", "events", "match", "not"}}
+	eventKeys    = keys{name: "kici_event", known: []string{"name", "match", "not", "source"}}
+)
+
+func (d *decoder) schedule(v value) lock.Trigger {
+	t := lock.Trigger{Type: TypeSchedule}
+	d.warnf(v, "", "schedule does not start runs yet: it is read and checked for a later version")
+	if !v.isNull() && !d.object(v, scheduleKeys, func(key string, v value) {
+		s, ok := d.word(v)
+		switch {
+		case !ok:
+		case key == "cron":
+			t.Cron = strings.Join(strings.Fields(s), " ")
+			if err := checkCron(t.Cron); err != nil {
+				d.errorf(v, "minute hour day-of-month month day-of-week, such as '30 4 * * 1-5'", "invalid cron expression %q: %s", short(s), err)
+			}
+		default:
+			t.Timezone = s
+			if err := checkTimezone(s); err != nil {
+				d.errorf(v, "use a name such as Europe/Berlin", "%s", err)
+			}
+		}
+	}) {
+		return t
+	}
+	if t.Cron == "" && !HasErrors(d.problems) {
+		d.errorf(v, "add - cron: '30 4 * * *'", "schedule has no cron")
+	}
+	return t
+}
+
+func (d *decoder) genericWebhook(v value) lock.Trigger {
+	t := lock.Trigger{Type: TypeGenericWebhook}
+	d.filters(v, genericKeys, func(key string, v value) {
+		switch key {
+		case "source":
+			t.Source, _ = d.word(v)
+		case "events":
+			t.Events = d.words(v)
+		case "match":
+			t.Match = d.matchMap(v)
+		case "not":
+			t.Not = d.matchMap(v)
+		}
+	})
+	return t
+}
+
+func (d *decoder) kiciEvent(v value) lock.Trigger {
+	t := lock.Trigger{Type: TypeKiciEvent}
+	d.warnf(v, "", "kici_event does not start runs yet: it is read and checked for a later version")
+	d.filters(v, eventKeys, func(key string, v value) {
+		switch key {
+		case "name":
+			t.EventName, _ = d.word(v)
+		case "source":
+			t.Source, _ = d.word(v)
+		case "match":
+			t.Match = d.matchMap(v)
+		case "not":
+			t.Not = d.matchMap(v)
+		}
+	})
+	if t.EventName == "" {
+		d.errorf(v, "add name:, the event's exact name", "kici_event has no name")
+	}
+	return t
+}
+
+// complete reads workflow_complete and job_complete.
+func (d *decoder) complete(name string, v value) lock.Trigger {
+	t := lock.Trigger{Type: name}
+	d.warnf(v, "", "%s does not start runs yet: it is read and checked for a later version", name)
+	what := keys{name: name, known: []string{"workflow", "status", "source"}}
+	words := []string{string(ci.RunSuccess), string(ci.RunFailed), string(ci.RunCancelled)}
+	if name == TypeJobComplete {
+		what.known = append(what.known, "job")
+		words = words[:0]
+		for _, s := range ci.TerminalJobStatuses {
+			words = append(words, string(s))
+		}
+	}
+	d.filters(v, what, func(key string, v value) {
+		switch key {
+		case "workflow":
+			t.Workflow, _ = d.word(v)
+		case "job":
+			t.Job, _ = d.word(v)
+		case "source":
+			t.Source, _ = d.word(v)
+		case "status":
+			t.Status = d.statuses(v, words)
+		}
+	})
+	return t
+}
+
+// statuses reads stored statuses; GitHub's "failure" is "failed".
+func (d *decoder) statuses(v value, known []string) []string {
+	out := d.choices(v, append([]string{"failure"}, known...))
+	for i, s := range out {
+		if s == "failure" {
+			out[i] = "failed"
+		}
+	}
+	return out
+}
