@@ -96,8 +96,9 @@ func (n *Node) recordOne(ctx context.Context, tx *store.Tx, j job) (bool, error)
 	return true, nil
 }
 
-// notifyChange tells who waits for capacity or looks at agents. Fleet closes sessions of ended agents by the same topic.
+// notifyChange tells who waits for capacity, who looks at agents, and who holds sessions of agents that have ended.
 func (n *Node) notifyChange(tx *store.Tx) {
+	tx.Notify(store.TopicAgents, n.id)
 	tx.Notify(store.TopicQueue, "")
 	tx.Notify(store.TopicScalers, n.id)
 }
@@ -153,7 +154,6 @@ func (n *Node) recordEndAll(ctx context.Context) error {
 		if _, err := tx.NodeEndAllAgents(ctx, tx.Now(), ci.GoneShutdown, n.id); err != nil {
 			return err
 		}
-		tx.Notify(store.TopicAgents, n.id)
 		n.notifyChange(tx)
 		return nil
 	})
