@@ -40,8 +40,10 @@ type TokenList struct {
 
 // SecretKey is one secret's name. Values are never shown.
 type SecretKey struct {
-	Key       string `json:"key"`
-	UpdatedAt Time   `json:"updatedAt"`
+	Key        string `json:"key"`
+	Scope      string `json:"scope"` // "" is the organisation, repo/<identifier> one repository
+	UpdatedAt  Time   `json:"updatedAt"`
+	Unreadable bool   `json:"unreadable,omitempty"` // sealed with another master key
 }
 
 // SecretList is the names of an organisation's secrets.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -106,7 +105,11 @@ func (c *Client) Deliveries(ctx context.Context, q DeliveryQuery) (out DeliveryL
 
 // Delivery is one delivery with its decisions; payload asks for what was sent.
 func (c *Client) Delivery(ctx context.Context, id string, payload bool) (out Delivery, err error) {
-	return out, c.get(ctx, admin+"/deliveries/"+url.PathEscape(id), url.Values{"includePayload": {strconv.FormatBool(payload)}}, &out)
+	path := admin + "/deliveries/" + url.PathEscape(id)
+	if payload {
+		path += "/payload"
+	}
+	return out, c.get(ctx, path, nil, &out)
 }
 
 // Secrets are the names of the organisation's secrets.
@@ -114,14 +117,18 @@ func (c *Client) Secrets(ctx context.Context) (out SecretList, err error) {
 	return out, c.get(ctx, admin+"/secrets", nil, &out)
 }
 
-// SetSecret stores a secret.
-func (c *Client) SetSecret(ctx context.Context, key, value string) error {
-	return c.do(ctx, call{method: http.MethodPut, path: admin + "/secrets/" + url.PathEscape(key), body: map[string]string{"value": value}}, nil)
+// SetSecret stores a secret. scope is "" for the organisation, repo/<identifier> for one repository.
+func (c *Client) SetSecret(ctx context.Context, scope, key, value string) error {
+	v := url.Values{}
+	set(v, "scope", scope)
+	return c.do(ctx, call{method: http.MethodPut, path: admin + "/secrets/" + url.PathEscape(key), query: v, body: map[string]string{"value": value}}, nil)
 }
 
 // DeleteSecret removes a secret.
-func (c *Client) DeleteSecret(ctx context.Context, key string) error {
-	return c.delete(ctx, admin+"/secrets/"+url.PathEscape(key))
+func (c *Client) DeleteSecret(ctx context.Context, scope, key string) error {
+	v := url.Values{}
+	set(v, "scope", scope)
+	return c.do(ctx, call{method: http.MethodDelete, path: admin + "/secrets/" + url.PathEscape(key), query: v}, nil)
 }
 
 // NewToken describes an admin token to create.
@@ -149,8 +156,7 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 
 // NewAgentToken describes a static agent's token.
 type NewAgentToken struct {
-	Label           string   `json:"label,omitempty"`
-	Labels          []string `json:"labels"`
+	Labels          []string `json:"labels,omitempty"`
 	MandatoryLabels []string `json:"mandatoryLabels,omitempty"`
 }
 

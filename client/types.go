@@ -270,6 +270,8 @@ type Token struct {
 	Type       string   `json:"type"` // admin, static, ephemeral
 	Label      string   `json:"label,omitempty"`
 	Role       string   `json:"role,omitempty"`
+	RoutingKey string   `json:"routingKey,omitempty"`
+	AgentID    string   `json:"agentId,omitempty"`
 	Prefix     string   `json:"prefix,omitempty"`
 	Labels     []string `json:"labels,omitempty"`
 	CreatedAt  Time     `json:"createdAt"`

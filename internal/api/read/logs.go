@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/ci"
@@ -62,13 +61,38 @@ func (r *Reads) logJob(ctx context.Context, q *db.Queries, s Scope, run, job str
 	return id, err
 }
 
-// StepEnded reports whether no line can be added to the step any more.
+// StepEnded reports whether no line can be added to the step any more: it or the job has ended, or a later step has begun.
 func (l JobLog) StepEnded(step int) bool {
 	if l.Ended {
 		return true
 	}
-	i := slices.IndexFunc(l.Steps, func(s client.Step) bool { return s.Index == step })
-	return i >= 0 && ci.StepStatus(l.Steps[i].Status).Terminal()
+	for _, s := range l.Steps {
+		status := ci.StepStatus(s.Status)
+		if s.Index == step && status.Terminal() || s.Index > step && status != ci.StepPending {
+			return true
+		}
+	}
+	return false
+}
+
+// NextStep is the step that is known to follow.
+func (l JobLog) NextStep(step int) (int, bool) {
+	for _, s := range l.Steps { // by index
+		if s.Index > step {
+			return s.Index, true
+		}
+	}
+	return 0, false
+}
+
+// StepName is what a step is called, "" when it is not known yet.
+func (l JobLog) StepName(step int) string {
+	for _, s := range l.Steps {
+		if s.Index == step {
+			return s.Name
+		}
+	}
+	return ""
 }
 
 // Log is a window of a step's log, read after the job's state so that Complete is never claimed too early.

@@ -44,7 +44,6 @@ mandatory labels are those that a job must name to run on it.`,
 	}
 	cmd.Flags().StringSliceVar(&t.Labels, "labels", nil, "`labels` that its agents may have")
 	cmd.Flags().StringSliceVar(&t.MandatoryLabels, "mandatory-label", nil, "`labels` that a job must name")
-	cmd.Flags().StringVar(&t.Label, "name", "", "what it is for")
 	return cmd
 }
 

@@ -1,0 +1,297 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/run"
+)
+
+// paging is the query of every list. Bad numbers fall back to the default, large ones are clamped (ADM-8).
+type paging struct {
+	Cursor string `query:"cursor" maxLength:"300" doc:"nextCursor of the page before"`
+	Limit  string `query:"limit" maxLength:"20" doc:"At most this many; 100 is the most"`
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// since reads an instant: RFC 3339, or milliseconds since 1970.
+func since(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return ms, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return 0, badRequest("since: %q is not a time like 2026-01-31T12:00:00Z", s)
+	}
+	return t.UnixMilli(), nil
+}
+
+// runRef names a run in a path.
+type runRef struct {
+	Run string `path:"run" maxLength:"600" doc:"Id, the first 8 characters of one, or repository#number"`
+}
+
+func (a *API) runRoutes() {
+	handle(a, get("/runs", "List runs, newest first").sampled(0.05), right{"run.read", "run.list.read"}, a.listRuns)
+	handle(a, post("/runs", "Start a workflow by hand").created(), right{"run.trigger", "run.trigger"}, a.startRun)
+	handle(a, get("/runs/{run}", "Show a run with its jobs, steps and reasons").sampled(0.05), right{"run.read", "run.read"},
+		func(ctx context.Context, c *caller, in *runRef) (client.RunDetail, error) {
+			return a.d.Reads.Run(ctx, c.Scope, in.Run)
+		})
+	handle(a, get("/runs/{run}/jobs", "List the jobs of a run").sampled(0.05), right{"run.read", "run.jobs.read"},
+		func(ctx context.Context, c *caller, in *struct {
+			runRef
+			IncludeSteps bool `query:"includeSteps"`
+		},
+		) (client.JobList, error) {
+			return a.d.Reads.Jobs(ctx, c.Scope, in.Run, in.IncludeSteps)
+		})
+	handle(a, post("/runs/{run}/cancel", "Cancel a run"), right{"run.cancel", "run.cancel"}, a.cancelRun)
+	handle(a, post("/runs/{run}/rerun", "Run a run again at the same commit").created(), right{"run.trigger", "run.rerun"}, a.rerunRun)
+	handle(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs", "Read the log of a step; its text is untrusted"),
+		right{"run.read", "run.logs.read"}, a.stepLog)
+	register(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs/raw", "Read the whole log of a step as text"),
+		right{"run.read", "run.logs.read"}, a.rawLog)
+	register(a, get("/runs/{run}/events", "Follow a run: server-sent events \"run\" with the whole run whenever it changes, then \"end\"").sampled(0.05),
+		right{"run.read", "run.read"}, a.runEvents)
+	register(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs/stream", "Follow the log of a step: server-sent events \"lines\", then \"end\""),
+		right{"run.read", "run.logs.read"}, a.stepStream)
+}
+
+type runsInput struct {
+	paging
+	Status     []string `query:"status,explode" doc:"Stored statuses"`
+	Workflow   string   `query:"workflowName" maxLength:"300"`
+	Repo       string   `query:"repo" maxLength:"500"`
+	Branch     string   `query:"branch" maxLength:"500"`
+	DeliveryID string   `query:"deliveryId" maxLength:"300"`
+	Text       string   `query:"text" maxLength:"200" doc:"Found in title, workflow, repository, branch, actor, commit or number"`
+	Since      string   `query:"since" maxLength:"40"`
+}
+
+func (a *API) listRuns(ctx context.Context, c *caller, in *runsInput) (client.RunList, error) {
+	from, err := since(in.Since)
+	if err != nil {
+		return client.RunList{}, err
+	}
+	var statuses []string
+	for _, s := range in.Status {
+		for part := range strings.SplitSeq(s, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				statuses = append(statuses, part)
+			}
+		}
+	}
+	return a.d.Reads.Runs(ctx, c.Scope, read.RunFilter{
+		Statuses: statuses, Workflow: in.Workflow, Repo: in.Repo, Branch: in.Branch, DeliveryID: in.DeliveryID, Text: in.Text,
+		Since: from, Cursor: in.Cursor, Limit: number(in.Limit),
+	})
+}
+
+// idempotent is the header of requests that may be repeated (D4).
+type idempotent struct {
+	Key string `header:"Idempotency-Key" maxLength:"200" doc:"Repeating a request with the same key does nothing twice"`
+}
+
+type startInput struct {
+	idempotent
+	Body struct {
+		Source   string         `json:"source" minLength:"1" maxLength:"300" doc:"Name of the source that has the workflow"`
+		Workflow string         `json:"workflow" minLength:"1" maxLength:"300"`
+		Ref      string         `json:"ref,omitempty" maxLength:"1000" doc:"Branch, tag or commit; the default branch when empty"`
+		Inputs   map[string]any `json:"inputs,omitempty"`
+	}
+}
+
+func (a *API) startRun(ctx context.Context, c *caller, in *startInput) (client.NewRun, error) {
+	s, err := a.d.Reads.Source(ctx, c.Scope, in.Body.Source)
+	if err != nil {
+		return client.NewRun{}, err
+	}
+	id, err := a.d.Intake.StartRun(ctx, Start{
+		OrgID: c.Scope.OrgID, SourceID: s.ID, Workflow: in.Body.Workflow, Ref: in.Body.Ref, Inputs: in.Body.Inputs, By: actor(c),
+		RequestID: in.Key,
+	})
+	if err != nil {
+		return client.NewRun{}, err
+	}
+	return a.newRun(ctx, c, id), nil
+}
+
+// newRun describes a run that was just made. A run that cannot be read yet is answered with its id alone.
+func (a *API) newRun(ctx context.Context, c *caller, id string) client.NewRun {
+	out := client.NewRun{RunID: id, URL: a.d.Reads.RunURL(id)}
+	if d, err := a.d.Reads.Run(ctx, c.Scope, id); err == nil {
+		out.Number = d.Number
+	}
+	return out
+}
+
+type cancelInput struct {
+	idempotent
+	runRef
+	Body *struct {
+		Force  bool   `json:"force,omitempty" doc:"Kill at once, without a grace period"`
+		Reason string `json:"reason,omitempty" maxLength:"1000"`
+	}
+}
+
+func (a *API) cancelRun(ctx context.Context, c *caller, in *cancelInput) (client.CancelResult, error) {
+	id, err := a.d.Reads.RunID(ctx, c.Scope, in.Run)
+	if err != nil {
+		return client.CancelResult{}, err
+	}
+	req := run.CancelRequest{OrgID: c.Scope.OrgID, RoutingKey: c.Scope.RoutingKey, RunID: id, By: actor(c)}
+	if in.Body != nil {
+		req.Force, req.Reason = in.Body.Force, in.Body.Reason
+	}
+	return once(ctx, a, onceKey{c.Scope.OrgID, "cancel:" + id, in.Key}, func() (client.CancelResult, error) {
+		res, err := a.d.Runs.Cancel(ctx, req)
+		if err != nil {
+			return client.CancelResult{}, a.explainTerminal(ctx, c, id, err)
+		}
+		return client.CancelResult{Status: string(res.Status), CancelledJobs: res.Cancelled + res.Notified}, nil
+	})
+}
+
+// explainTerminal adds how the run has ended.
+func (a *API) explainTerminal(ctx context.Context, c *caller, id string, err error) error {
+	f := failureOf(err)
+	if f.status != 409 {
+		return err
+	}
+	if d, readErr := a.d.Reads.Run(ctx, c.Scope, id); readErr == nil {
+		f.Details = append(f.Details, "status: "+d.Status)
+	}
+	return f
+}
+
+type rerunInput struct {
+	idempotent
+	runRef
+	Body *struct {
+		RequestID  string `json:"requestId,omitempty" maxLength:"200" doc:"The same as Idempotency-Key"`
+		FailedOnly bool   `json:"failedOnly,omitempty" doc:"Only the jobs that did not succeed"`
+	}
+}
+
+func (a *API) rerunRun(ctx context.Context, c *caller, in *rerunInput) (rerunAnswer, error) {
+	id, err := a.d.Reads.RunID(ctx, c.Scope, in.Run)
+	if err != nil {
+		return rerunAnswer{}, err
+	}
+	req := run.RerunRequest{OrgID: c.Scope.OrgID, RoutingKey: c.Scope.RoutingKey, RunID: id, By: actor(c), RequestID: in.Key}
+	if in.Body != nil {
+		req.FailedOnly = in.Body.FailedOnly
+		if req.RequestID == "" {
+			req.RequestID = in.Body.RequestID
+		}
+	}
+	res, err := a.d.Runs.Rerun(ctx, req)
+	if err != nil {
+		return rerunAnswer{}, err
+	}
+	return rerunAnswer{a.newRun(ctx, c, res.RunID), res.RunID}, nil
+}
+
+// rerunAnswer has the spec's name of the id beside ours.
+type rerunAnswer struct {
+	client.NewRun
+	NewRunID string `json:"newRunId"`
+}
+
+// stepRef names a step's log in a path.
+type stepRef struct {
+	runRef
+	Job  string `path:"job" maxLength:"600" doc:"Id or name"`
+	Step int    `path:"step" minimum:"0" maximum:"10000"`
+}
+
+func (a *API) stepLog(ctx context.Context, c *caller, in *struct {
+	stepRef
+	paging
+},
+) (client.LogPage, error) {
+	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
+	if err != nil {
+		return client.LogPage{}, err
+	}
+	return a.d.Reads.Log(ctx, l, in.Step, in.Cursor, number(in.Limit))
+}
+
+func (a *API) rawLog(ctx context.Context, in *stepRef) (*huma.StreamResponse, error) {
+	c := callerOf(ctx)
+	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
+	if err != nil {
+		return nil, a.fail(ctx, c, err)
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		hc.SetHeader("Content-Type", "text/plain; charset=utf-8")
+		if err := a.copyLog(hc.Context(), hc.BodyWriter(), l, in.Step); err != nil && hc.Context().Err() == nil {
+			a.log.Error("send raw log", "job_id", l.Ref.JobID, "err", err)
+			panic(abort) // the header is out: cut the connection so that a short log is not taken for a whole one
+		}
+	}}, nil
+}
+
+func (a *API) copyLog(ctx context.Context, w io.Writer, l read.JobLog, step int) error {
+	for cursor := ""; ; {
+		page, err := a.d.Reads.Log(ctx, l, step, cursor, read.MaxLogLimit)
+		if err != nil || len(page.Lines) == 0 {
+			return err
+		}
+		var b strings.Builder
+		for _, line := range page.Lines {
+			b.WriteString(line.Msg)
+			b.WriteByte('\n')
+		}
+		if _, err := io.WriteString(w, b.String()); err != nil {
+			return err
+		}
+		cursor = page.NextCursor
+	}
+}
+
+// onceKey names a request that may be repeated. An empty key is never remembered.
+type onceKey struct{ org, route, key string }
+
+const onceFor = 24 * time.Hour
+
+// once does f, or gives what it answered to an earlier request with the same key. f must be harmless to repeat: between its
+// success and the note of it a crash may fall.
+func once[T any](ctx context.Context, a *API, k onceKey, f func() (T, error)) (out T, err error) {
+	if k.key == "" {
+		return f()
+	}
+	key := k.route + ":" + k.key
+	if text, err := a.d.Ledger.Read().IdempotencyResult(ctx, k.org, key); err == nil && json.Unmarshal([]byte(text), &out) == nil {
+		return out, nil
+	}
+	if out, err = f(); err != nil {
+		return out, err
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return out, fmt.Errorf("remember request: %w", err)
+	}
+	return out, a.remember(ctx, k.org, key, string(text))
+}
