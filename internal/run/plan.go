@@ -125,7 +125,7 @@ func (s *Service) planJob(j *lock.Job, f facts) []plannedJob {
 		bare.Matrix = nil
 		return []plannedJob{{
 			id: s.env.NewID(), name: j.Name, display: j.Name, job: j, jobJSON: mustJSON(bare), matrix: "{}", total: 1,
-			failure: &initFailure{initMatrix, fmt.Sprintf("the matrix of %q: %v", j.Name, err)},
+			failure: &initFailure{initMatrix, fmt.Sprintf("the matrix of %q: %s", j.Name, strings.TrimPrefix(err.Error(), workflow.ErrMatrix.Error()+": "))},
 		}}
 	}
 	bare := *j
@@ -133,39 +133,36 @@ func (s *Service) planJob(j *lock.Job, f facts) []plannedJob {
 	text := mustJSON(bare)
 	out := make([]plannedJob, len(children))
 	for i, c := range children {
-		out[i] = s.planChild(plannedJob{
-			id: s.env.NewID(), name: c.Name, job: j, jobJSON: text, matrix: string(c.Object), index: i, total: len(children),
-		}, f)
+		planned := plannedJob{
+			id: s.env.NewID(), name: c.Name, display: c.DisplayName, job: j, jobJSON: text, matrix: "{}", index: c.Index, total: c.Total,
+		}
+		if len(c.Matrix) > 0 {
+			planned.matrix = string(c.Matrix)
+		}
+		if planned.display == "" {
+			planned.display = c.Name
+		}
+		planned.settleContinue(f)
+		out[i] = planned
 	}
 	return out
 }
 
-// planChild evaluates what is settled at run creation: the shown name and continue-on-error (D8).
-func (s *Service) planChild(c plannedJob, f facts) plannedJob {
-	f.job, f.matrix = c.job, json.RawMessage(c.matrix)
-	env := expr.Env{Contexts: f.contexts()}
-	c.display = c.name
-	if c.job.DisplayName != "" {
-		text, err := expr.Interpolate(c.job.DisplayName, env)
-		switch {
-		case err != nil:
-			c.failure = &initFailure{initEval, fmt.Sprintf("the name of %q: %v", c.name, err)}
-		case strings.TrimSpace(text) != "":
-			c.display = clip(text, 200)
-		}
-	}
+// settleContinue evaluates continue-on-error, which is settled at run creation (D8).
+func (c *plannedJob) settleContinue(f facts) {
 	switch src := c.job.ContinueOnError; src {
 	case "", "false":
 	case "true":
 		c.continueOnError = true
 	default:
-		v, err := expr.Eval(src, env)
+		f.job, f.matrix = c.job, json.RawMessage(c.matrix)
+		v, err := expr.Eval(src, expr.Env{Contexts: f.contexts()})
 		if err != nil {
 			c.failure = &initFailure{initEval, fmt.Sprintf("continue-on-error of %q: %v", c.name, err)}
+			return
 		}
-		c.continueOnError = err == nil && expr.Truthy(v)
+		c.continueOnError = expr.Truthy(v)
 	}
-	return c
 }
 
 // planEdges makes one edge per upstream child (NEED-1). What would never be satisfied is a failure of the job instead.
