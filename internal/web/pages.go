@@ -120,7 +120,7 @@ func (s *server) cancel(w http.ResponseWriter, r *http.Request, c caller) error 
 		return err
 	}
 	_, err = s.Actions.Cancel(r.Context(), run.CancelRequest{
-		OrgID: c.OrgID, RunID: detail.ID, By: c.Label, Reason: "cancelled in the dashboard", Force: r.PostFormValue("force") == "true",
+		OrgID: c.OrgID, RoutingKey: c.RoutingKey, RunID: detail.ID, By: c.Label, Reason: "cancelled in the dashboard", Force: r.PostFormValue("force") == "true",
 	})
 	s.audit(r, c, "run.cancel", detail.ID, err)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *server) rerun(w http.ResponseWriter, r *http.Request, c caller) error {
 		return err
 	}
 	res, err := s.Actions.Rerun(r.Context(), run.RerunRequest{
-		OrgID: c.OrgID, RunID: detail.ID, By: c.Label, RequestID: r.PostFormValue("key"), FailedOnly: r.PostFormValue("failed") == "true",
+		OrgID: c.OrgID, RoutingKey: c.RoutingKey, RunID: detail.ID, By: c.Label, RequestID: r.PostFormValue("key"), FailedOnly: r.PostFormValue("failed") == "true",
 	})
 	s.audit(r, c, "run.rerun", detail.ID, err)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *server) deliveries(w http.ResponseWriter, r *http.Request, c caller) er
 }
 
 func (s *server) delivery(w http.ResponseWriter, r *http.Request, c caller) error {
-	d, err := s.Reads.Delivery(r.Context(), c.scope, r.PathValue("delivery"))
+	d, err := s.Reads.Delivery(r.Context(), c.scope, r.PathValue("delivery"), false)
 	if err != nil {
 		return err
 	}
