@@ -17,7 +17,10 @@ func (s *session) over(err error) {
 	f := s.f
 	why := s.why(err)
 	current := f.leave(s)
-	_ = s.conn.CloseNow()
+	defer func() {
+		s.farewell()
+		_ = s.conn.CloseNow()
+	}()
 	if s.agentID == "" {
 		return
 	}

@@ -38,6 +38,7 @@ type session struct {
 	idle       sync.Cond // reports became empty, or room appeared
 	out        [][]byte
 	writing    bool
+	written    bool // the writer has ended for good
 	end        *ending
 	reports    []report
 	committing bool
@@ -124,16 +125,36 @@ func (s *session) write() {
 			return
 		}
 		s.mu.Unlock()
-		for _, b := range frames {
-			if err := s.writeFrame(b); err != nil {
-				_ = s.conn.CloseNow()
-				return // writing stays true: nothing more is sent, the reader sees the end
-			}
-		}
-		if end != nil {
-			_ = s.conn.Close(websocket.StatusCode(end.code), clip(end.reason, 120))
+		if !s.writeAll(frames, end) {
+			s.mu.Lock()
+			s.written = true // writing stays true: nothing more is sent, the reader sees the end
+			s.idle.Broadcast()
+			s.mu.Unlock()
 			return
 		}
+	}
+}
+
+// writeAll reports whether the connection goes on.
+func (s *session) writeAll(frames [][]byte, end *ending) bool {
+	for _, b := range frames {
+		if err := s.writeFrame(b); err != nil {
+			_ = s.conn.CloseNow()
+			return false
+		}
+	}
+	if end != nil {
+		_ = s.conn.Close(websocket.StatusCode(end.code), clip(end.reason, 120))
+	}
+	return end == nil
+}
+
+// farewell waits until a close of ours has been said.
+func (s *session) farewell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.end != nil && !s.written {
+		s.idle.Wait()
 	}
 }
 
