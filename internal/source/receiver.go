@@ -1,11 +1,14 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -26,6 +29,7 @@ type Intake struct {
 	RPM     int      // requests a minute; 0 is no limit
 	Allowed []string // event names; empty is all (ING-2)
 	DedupMs int64    // how long an idempotency key is remembered
+	Secret  bool     // the sender must know the shared secret "webhook"
 }
 
 // Receiver is implemented by sources whose deliveries come by webhook. Its methods do no I/O.
@@ -49,9 +53,14 @@ type Ancestor interface {
 	IsAncestor(ctx context.Context, a, b string) (bool, error)
 }
 
-// Path is implemented by sources whose repository is a directory of this machine.
-type Path interface {
+// Located is implemented by sources whose repository is a directory of this machine.
+type Located interface {
 	Path() string
+}
+
+// Limited is implemented by sources that may start only the workflows of one repository ("" is any).
+type Limited interface {
+	Repository() string
 }
 
 // The errors of Verify.
@@ -97,6 +106,19 @@ type Payload struct {
 // PayloadPusher is who pushed.
 type PayloadPusher struct {
 	Name string `json:"name,omitempty"`
+}
+
+// DecodeOptions reads a source's options strictly: an unknown field is an error that names it.
+func DecodeOptions(c Config, into any) error {
+	if len(c.Options) == 0 {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(c.Options))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("options of source %s: %s", c.Name, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
 }
 
 // Stripped are the headers that are never stored (ING-2). Adapters add the one that carries their credential.

@@ -4,7 +4,6 @@ package generic
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -68,10 +67,8 @@ type Source struct {
 // New checks the options.
 func New(cfg source.Config) (*Source, error) {
 	var o Options
-	if len(cfg.Options) > 0 {
-		if err := json.Unmarshal(cfg.Options, &o); err != nil {
-			return nil, fmt.Errorf("options of source %s: %w", cfg.Name, err)
-		}
+	if err := source.DecodeOptions(cfg, &o); err != nil {
+		return nil, err
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -144,7 +141,7 @@ func prefixes(list []string) ([]netip.Prefix, error) {
 
 // Intake gives the limits with their defaults.
 func (s *Source) Intake() source.Intake {
-	in := source.Intake{MaxBody: defaultMaxBody, RPM: defaultRPM, Allowed: s.opts.AllowedEvents, DedupMs: defaultDedup * 1000}
+	in := source.Intake{MaxBody: defaultMaxBody, RPM: defaultRPM, Allowed: s.opts.AllowedEvents, DedupMs: defaultDedup * 1000, Secret: s.opts.NeedsSecret()}
 	if s.opts.MaxPayloadBytes > 0 {
 		in.MaxBody = s.opts.MaxPayloadBytes
 	}

@@ -4,7 +4,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -35,8 +34,8 @@ type Source struct {
 // New checks the options; it does not look at the repository, which may be away for now.
 func New(cfg source.Config, repos *git.Repos) (*Source, error) {
 	var o Options
-	if err := json.Unmarshal(cfg.Options, &o); err != nil {
-		return nil, fmt.Errorf("options of source %s: %w", cfg.Name, err)
+	if err := source.DecodeOptions(cfg, &o); err != nil {
+		return nil, err
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func (s *Source) Intake() source.Intake {
 	if limit == 0 {
 		limit = defaultMaxBody
 	}
-	return source.Intake{MaxBody: limit, DedupMs: dedupMs}
+	return source.Intake{MaxBody: limit, DedupMs: dedupMs, Secret: true}
 }
 
 // Verify checks the HMAC of the body.

@@ -83,6 +83,23 @@ func (q *Queries) ForgetRegistrationSync(ctx context.Context, routingKey string)
 	return err
 }
 
+const lockRegistrationSync = `-- name: LockRegistrationSync :one
+SELECT routing_key, repo, commit_sha, received_at, delivery_id FROM registration_syncs WHERE routing_key = $1 AND repo = $2 FOR UPDATE
+`
+
+func (q *Queries) LockRegistrationSync(ctx context.Context, routingKey string, repo string) (RegistrationSync, error) {
+	row := q.db.QueryRowContext(ctx, lockRegistrationSync, routingKey, repo)
+	var i RegistrationSync
+	err := row.Scan(
+		&i.RoutingKey,
+		&i.Repo,
+		&i.CommitSha,
+		&i.ReceivedAt,
+		&i.DeliveryID,
+	)
+	return i, err
+}
+
 const registrationSync = `-- name: RegistrationSync :one
 SELECT routing_key, repo, commit_sha, received_at, delivery_id FROM registration_syncs WHERE routing_key = $1 AND repo = $2
 `

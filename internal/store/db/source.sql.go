@@ -11,12 +11,11 @@ import (
 )
 
 const deleteSource = `-- name: DeleteSource :execrows
-UPDATE sources SET deleted_at = $1, updated_at = $1, enabled = FALSE
-WHERE org_id = $2 AND name = $3 AND deleted_at IS NULL
+UPDATE sources SET deleted_at = $1, enabled = FALSE WHERE id = $2 AND deleted_at IS NULL
 `
 
-func (q *Queries) DeleteSource(ctx context.Context, now sql.NullInt64, orgID string, name string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, deleteSource, now, orgID, name)
+func (q *Queries) DeleteSource(ctx context.Context, now sql.NullInt64, iD string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteSource, now, iD)
 	if err != nil {
 		return 0, err
 	}
@@ -89,24 +88,11 @@ func (q *Queries) SetSourceConfig(ctx context.Context, arg SetSourceConfigParams
 }
 
 const setSourceEnabled = `-- name: SetSourceEnabled :execrows
-UPDATE sources SET enabled = $1, updated_at = $2
-WHERE org_id = $3 AND name = $4 AND deleted_at IS NULL
+UPDATE sources SET enabled = $1, updated_at = $2 WHERE id = $3 AND deleted_at IS NULL
 `
 
-type SetSourceEnabledParams struct {
-	Enabled bool
-	Now     int64
-	OrgID   string
-	Name    string
-}
-
-func (q *Queries) SetSourceEnabled(ctx context.Context, arg SetSourceEnabledParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, setSourceEnabled,
-		arg.Enabled,
-		arg.Now,
-		arg.OrgID,
-		arg.Name,
-	)
+func (q *Queries) SetSourceEnabled(ctx context.Context, enabled bool, now int64, iD string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setSourceEnabled, enabled, now, iD)
 	if err != nil {
 		return 0, err
 	}
@@ -119,6 +105,32 @@ SELECT id, org_id, kind, name, routing_key, repo, config, enabled, created_at, u
 
 func (q *Queries) SourceByName(ctx context.Context, orgID string, name string) (Source, error) {
 	row := q.db.QueryRowContext(ctx, sourceByName, orgID, name)
+	var i Source
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.Kind,
+		&i.Name,
+		&i.RoutingKey,
+		&i.Repo,
+		&i.Config,
+		&i.Enabled,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
+}
+
+const sourceByRef = `-- name: SourceByRef :one
+SELECT id, org_id, kind, name, routing_key, repo, config, enabled, created_at, updated_at, deleted_at FROM sources
+WHERE org_id = $1 AND deleted_at IS NULL
+  AND (name = $2 OR id = $2 OR routing_key = $2)
+`
+
+// By name, id or routing key.
+func (q *Queries) SourceByRef(ctx context.Context, orgID string, ref string) (Source, error) {
+	row := q.db.QueryRowContext(ctx, sourceByRef, orgID, ref)
 	var i Source
 	err := row.Scan(
 		&i.ID,

@@ -31,6 +31,9 @@ WHERE org_id = sqlc.arg(org_id) AND id = sqlc.arg(id) AND disabled <> sqlc.arg(d
 -- name: RegistrationSync :one
 SELECT * FROM registration_syncs WHERE routing_key = $1 AND repo = $2;
 
+-- name: LockRegistrationSync :one
+SELECT * FROM registration_syncs WHERE routing_key = $1 AND repo = $2 FOR UPDATE;
+
 -- name: ForgetRegistrationSync :exec
 DELETE FROM registration_syncs WHERE routing_key = $1;
 

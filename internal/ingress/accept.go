@@ -1,0 +1,138 @@
+package ingress
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// Accepted is the answer to a delivery: it, or the one that it repeats, is durable.
+type Accepted struct {
+	ID         string // deliveries.id
+	DeliveryID string // the sender's, with the routing key before it
+	Duplicate  bool
+	RunID      string // of the delivery that this one repeats, when it has one
+	receivedAt int64
+}
+
+// accept stores a delivery and returns when it is durable (ING-9, ING-14). The unique insert decides which of several equal
+// deliveries is the first (ING-15). If a worker is free the row is born claimed, so that it need not be found again.
+func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, dedupMs int64) (Accepted, error) {
+	d := s.delivery(row, r)
+	stored, encoding := s.codec.pack(r.Body)
+	headers, err := json.Marshal(r.Headers)
+	if err != nil {
+		return Accepted{}, err
+	}
+	p := db.InsertDeliveryParams{
+		ID: d.ID, OrgID: d.OrgID, DeliveryID: d.DeliveryID, SourceID: d.SourceID, RoutingKey: d.RoutingKey, Kind: d.Kind,
+		Event: d.Event, Repo: d.Repo, Status: statusReceived, BodyEncoding: encoding, BodySize: int64(len(r.Body)),
+		BodySha256: bodyDigest(r.Body), Headers: string(headers), Decisions: "[]", Body: stored,
+	}
+	taken := s.queue.reserve()
+	if taken {
+		p.ClaimedBy, p.Attempts, p.Status = s.d.InstanceID, 1, statusProcessing
+	}
+	out, err := s.insert(ctx, p, dedupMs)
+	switch {
+	case err != nil || out.Duplicate:
+		if taken {
+			s.queue.cancel()
+		}
+	case taken:
+		d.Attempts = 1
+		d.ReceivedAt = out.receivedAt
+		s.queue.push(d)
+	}
+	return out, err
+}
+
+// The statuses of a delivery (ING-23).
+const (
+	statusReceived   = "received"
+	statusProcessing = "processing"
+	statusProcessed  = "processed"
+	statusSkipped    = "skipped"
+	statusMissing    = "lockfile_missing"
+	statusCorrupt    = "lockfile_corrupt"
+	statusFailed     = "failed"
+)
+
+// delivery is the row as the pipeline wants it: with the body as it was received.
+func (s *Service) delivery(row db.Source, r source.Received) db.Delivery {
+	d := db.Delivery{
+		ID: s.d.Env.NewID(), OrgID: row.OrgID, SourceID: row.ID, RoutingKey: row.RoutingKey, Kind: row.Kind, Event: r.Event,
+		Repo: row.Repo, Body: r.Body, ClaimedBy: s.d.InstanceID,
+	}
+	id := r.ID
+	if id == "" {
+		id = d.ID
+	}
+	d.DeliveryID = row.RoutingKey + ":" + id
+	headers, _ := json.Marshal(r.Headers)
+	d.Headers = string(headers)
+	return d
+}
+
+func bodyDigest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, dedupMs int64) (Accepted, error) {
+	out := Accepted{ID: p.ID, DeliveryID: p.DeliveryID}
+	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		out.Duplicate, out.ID, out.RunID = false, p.ID, ""
+		p.ReceivedAt = tx.Now()
+		out.receivedAt = p.ReceivedAt
+		if p.ClaimedBy != "" {
+			p.ClaimedUntil = tx.Now() + s.d.Settings.Lease.Milliseconds()
+		} else {
+			tx.Notify(store.TopicDeliveries, "")
+		}
+		n, err := tx.InsertDelivery(ctx, p)
+		if err != nil || n == 1 {
+			return err
+		}
+		first, err := tx.CountDuplicateDelivery(ctx, p.OrgID, p.DeliveryID)
+		if err != nil {
+			return err
+		}
+		if first.ReceivedAt > tx.Now()-dedupMs {
+			out.Duplicate, out.ID, out.RunID = true, first.ID, first.RunID.String
+			return nil
+		}
+		if _, err := tx.RetireDeliveryKey(ctx, p.OrgID, p.DeliveryID, tx.Now()-dedupMs); err != nil {
+			return err
+		}
+		n, err = tx.InsertDelivery(ctx, p)
+		if err == nil && n == 0 {
+			return fmt.Errorf("delivery %s: %w", p.DeliveryID, ErrTryAgain)
+		}
+		return err
+	})
+	if err != nil {
+		return Accepted{}, fmt.Errorf("store delivery: %w", err)
+	}
+	if out.Duplicate {
+		s.d.Metrics.DedupHits.Inc()
+	} else {
+		s.admission.accepted()
+		s.d.Metrics.WebhooksReceived.WithLabelValues(p.Kind, eventLabel(p.Event)).Inc()
+	}
+	return out, nil
+}
+
+// eventLabel keeps the metric's label bounded: senders of generic sources choose their own event names.
+func eventLabel(event string) string {
+	if event == "push" || event == "pull_request" || event == "default" || event == "workflow_dispatch" {
+		return event
+	}
+	return "other"
+}

@@ -1,0 +1,101 @@
+package ingress
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// admission decides who may come in at all (ING-14, ING-19). Everything in it is an advisory view: what is accepted is a row.
+type admission struct {
+	limits   Settings
+	inFlight chan struct{}
+	bodies   *semaphore.Weighted
+
+	mu       sync.Mutex
+	rates    map[string]*limiter // by source id
+	open     int64               // rows when last counted, and accepted since
+	counted  time.Time
+	counting bool
+}
+
+type limiter struct {
+	rpm int
+	*rate.Limiter
+}
+
+// recount is how old the number of open deliveries may be.
+const recount = 100 * time.Millisecond
+
+func newAdmission(s Settings) *admission {
+	return &admission{
+		limits: s, inFlight: make(chan struct{}, s.MaxInFlight), bodies: semaphore.NewWeighted(s.MaxBodiesBytes),
+		rates: map[string]*limiter{},
+	}
+}
+
+// enter takes a place among the requests in flight; leave gives it back.
+func (a *admission) enter() bool {
+	select {
+	case a.inFlight <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *admission) leave() { <-a.inFlight }
+
+// allow applies a source's rate limit; wait is after how long to come again.
+func (a *admission) allow(sourceID string, rpm int, now time.Time) (ok bool, wait time.Duration) {
+	if rpm <= 0 {
+		return true, 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.rates[sourceID]
+	if l == nil || l.rpm != rpm {
+		l = &limiter{rpm: rpm, Limiter: rate.NewLimiter(rate.Limit(float64(rpm)/60), rpm)}
+		a.rates[sourceID] = l
+	}
+	if l.AllowN(now, 1) {
+		return true, 0
+	}
+	r := l.ReserveN(now, 1)
+	wait = r.DelayFrom(now)
+	r.CancelAt(now)
+	return false, wait
+}
+
+// full reports whether as many deliveries wait as may, by a count that one caller renews every recount.
+func (a *admission) full(ctx context.Context, q *db.Queries, now time.Time) (bool, error) {
+	a.mu.Lock()
+	stale := (now.Sub(a.counted) >= recount || now.Before(a.counted)) && !a.counting
+	open := a.open
+	a.counting = a.counting || stale
+	a.mu.Unlock()
+	if !stale {
+		return open >= a.limits.MaxOpen, nil
+	}
+	n, err := q.CountOpenDeliveries(ctx, int32(min(a.limits.MaxOpen+1, 1<<31-1)))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counting = false
+	if err != nil {
+		return false, err
+	}
+	a.open, a.counted = n, now
+	return n >= a.limits.MaxOpen, nil
+}
+
+// accepted counts one more until the next count.
+func (a *admission) accepted() {
+	a.mu.Lock()
+	a.open++
+	a.mu.Unlock()
+}

@@ -1,0 +1,56 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors that callers tell apart.
+var (
+	ErrNotFound  = errors.New("no such source")
+	ErrInvalid   = errors.New("invalid request") // every RequestError
+	ErrDisabled  = errors.New("the source is disabled")
+	ErrExists    = errors.New("a source of that name exists")
+	ErrShed      = errors.New("too many deliveries are waiting; try again later")
+	ErrNoCommit  = errors.New("the commit is not in the repository")
+	ErrTryAgain  = errors.New("somebody else changed it at the same time; try again")
+	errLostClaim = errors.New("another worker has the delivery")
+	errStale     = errors.New("the registrations changed meanwhile")
+	errRepeated  = errors.New("the same request was here before")
+)
+
+// RequestError is a request that the caller must change. It is ErrInvalid.
+type RequestError struct {
+	Message string
+	Details []string // one sentence each
+}
+
+// Error implements error.
+func (e *RequestError) Error() string {
+	if len(e.Details) == 0 {
+		return e.Message
+	}
+	return e.Message + ": " + strings.Join(e.Details, "; ")
+}
+
+// Is makes it ErrInvalid.
+func (e *RequestError) Is(target error) bool { return target == ErrInvalid }
+
+func invalid(format string, args ...any) error {
+	return &RequestError{Message: fmt.Sprintf(format, args...)}
+}
+
+// invalidAll makes a RequestError of joined errors.
+func invalidAll(message string, err error) error {
+	e := &RequestError{Message: message}
+	var all interface{ Unwrap() []error }
+	if !errors.As(err, &all) {
+		e.Details = []string{err.Error()}
+		return e
+	}
+	for _, one := range all.Unwrap() {
+		e.Details = append(e.Details, one.Error())
+	}
+	return e
+}

@@ -1,0 +1,208 @@
+package ingress
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kici-go/kici/internal/source"
+)
+
+// readTimeout bounds how long a sender may take for its body.
+const readTimeout = 30 * time.Second
+
+// Handler serves POST /webhook/{org}/generic/{name}: generic and local sources alike (ING-8).
+func (s *Service) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /webhook/{org}/generic/{name}", s.receive)
+	return mux
+}
+
+// answer is what a sender gets. Code decides how it is logged and counted.
+type answer struct {
+	Code       int    `json:"-"`
+	RetryAfter int    `json:"-"` // seconds
+	Accepted   bool   `json:"accepted,omitempty"`
+	DeliveryID string `json:"deliveryId,omitempty"`
+	ID         string `json:"id,omitempty"`
+	Duplicate  bool   `json:"duplicate,omitempty"`
+	Status     string `json:"status,omitempty"`
+	RunID      string `json:"runId,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
+func refuse(code int, format string, args ...any) answer {
+	return answer{Code: code, Error: fmt.Sprintf(format, args...)}
+}
+
+func (s *Service) receive(w http.ResponseWriter, r *http.Request) {
+	a := s.answer(w, r)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if a.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(a.RetryAfter))
+	}
+	if a.Code == http.StatusRequestEntityTooLarge {
+		h.Set("Connection", "close") // the rest of the body is not read
+	}
+	w.WriteHeader(a.Code)
+	_ = json.NewEncoder(w).Encode(a)
+}
+
+func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
+	if !s.admission.enter() {
+		return s.shed("too many requests at once", 1)
+	}
+	defer s.admission.leave()
+	ctx, org, name := r.Context(), r.PathValue("org"), r.PathValue("name")
+	e, err := s.byName(ctx, org, name)
+	if errors.Is(err, ErrNotFound) || err == nil && !e.row.Enabled {
+		return refuse(http.StatusNotFound, "no such source, or it is disabled")
+	} else if err != nil {
+		s.log.Error("look up source", "org", org, "source", name, "err", err)
+		return refuse(http.StatusInternalServerError, "the source could not be looked up; deliver again")
+	}
+	recv, ok := e.source.(source.Receiver)
+	if e.err != nil || !ok {
+		s.log.Error("source is not usable", "org", org, "source", name, "err", e.err)
+		return refuse(http.StatusInternalServerError, "the source is not usable as it is configured; its operator can see why")
+	}
+	intake := recv.Intake()
+	if ok, wait := s.admission.allow(e.row.ID, intake.RPM, s.d.Env.Now()); !ok {
+		a := refuse(http.StatusTooManyRequests, "more than %d requests a minute", intake.RPM)
+		a.RetryAfter = int(math.Ceil(wait.Seconds()))
+		return a
+	}
+	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
+		s.log.Error("count open deliveries", "err", err)
+		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
+	} else if full {
+		return s.shed("too many deliveries are waiting", 5)
+	}
+	return s.bounded(w, r, min(intake.MaxBody, s.d.Settings.MaxBodyBytes), func(body []byte) answer {
+		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: s.clientAddr(r)})
+	})
+}
+
+// verified goes on with a request whose body is here: authenticate, read, store.
+func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req source.Request) answer {
+	if err := recv.Verify(req); errors.Is(err, source.ErrMisconfigured) {
+		s.log.Error("source cannot verify", "source", e.row.Name, "err", err)
+		return refuse(http.StatusInternalServerError, "the source's verification is not usable as it is configured")
+	} else if err != nil {
+		s.log.Warn("webhook refused", "org", e.row.OrgID, "source", e.row.Name, "client", req.Client.String(), "bytes", len(req.Body))
+		return refuse(http.StatusUnauthorized, "the request is not signed by this source's secret")
+	}
+	got, err := recv.Read(req)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%s", strings.TrimPrefix(err.Error(), source.ErrInvalid.Error()+": "))
+	}
+	intake := recv.Intake()
+	if len(intake.Allowed) > 0 && !slices.Contains(intake.Allowed, got.Event) {
+		return answer{Code: http.StatusOK, Accepted: true, Status: "filtered"}
+	}
+	dedup := int64(dedupMs)
+	if got.Keyed {
+		dedup = intake.DedupMs
+	}
+	acc, err := s.accept(r.Context(), e.row, got, dedup)
+	if err != nil {
+		s.log.Error("accept delivery", "source", e.row.Name, "err", err)
+		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
+	}
+	out := answer{Code: http.StatusAccepted, Accepted: true, DeliveryID: acc.DeliveryID, ID: acc.ID, RunID: acc.RunID}
+	if acc.Duplicate {
+		out.Code, out.Duplicate = http.StatusOK, true
+	}
+	return out
+}
+
+// dedupMs is how long a sender's delivery id is remembered (ING-15).
+const dedupMs = 24 * 60 * 60 * 1000
+
+func (s *Service) shed(why string, retryAfter int) answer {
+	a := refuse(http.StatusTooManyRequests, "%s; try again later", why)
+	a.RetryAfter = retryAfter
+	s.d.Metrics.WebhooksProcessed.WithLabelValues("shed").Inc()
+	return a
+}
+
+// bounded reads a body of at most limit bytes, whatever the sender says about its length (XC-10), and goes on with it. All
+// bodies in memory share a bound.
+func (s *Service) bounded(w http.ResponseWriter, r *http.Request, limit int64, next func([]byte) answer) answer {
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	weight := limit
+	if r.ContentLength >= 0 {
+		weight = r.ContentLength
+	}
+	weight = min(weight, s.d.Settings.MaxBodiesBytes)
+	if !s.admission.bodies.TryAcquire(weight) {
+		return s.shed("too much is being received at once", 1)
+	}
+	defer s.admission.bodies.Release(weight)
+	deadline := http.NewResponseController(w)
+	_ = deadline.SetReadDeadline(s.d.Env.Now().Add(readTimeout))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, limit), max(r.ContentLength, 512)+1)
+	_ = deadline.SetReadDeadline(time.Time{})
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return tooLarge(limit)
+	case err != nil:
+		return refuse(http.StatusBadRequest, "the body could not be read")
+	}
+	return next(body)
+}
+
+func tooLarge(limit int64) answer {
+	return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", limit)
+}
+
+// readAll is io.ReadAll into a buffer that has the expected size from the start.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	b := make([]byte, 0, size)
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF { //nolint:errorlint // readers return it bare
+			return b, nil
+		} else if err != nil {
+			return b, err
+		}
+	}
+}
+
+// clientAddr is the socket's address, or, when that is a trusted proxy, the last address of X-Forwarded-For that is not one (ING-11).
+func (s *Service) clientAddr(r *http.Request) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := peer.Addr().Unmap()
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(hops) - 1; i >= 0 && s.trusts(addr); i-- {
+		next, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		addr = next.Unmap()
+	}
+	return addr
+}
+
+func (s *Service) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(s.d.Settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
+}

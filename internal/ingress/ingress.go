@@ -1,0 +1,167 @@
+// Package ingress takes deliveries in and turns them into runs. Accepting is one durable insert that also settles who is a
+// duplicate; everything after it (resolve, normalise, lock, match, create runs) is repeated until it is written down together
+// with the delivery's outcome, in one transaction. So a 202 is never lost and a retry never starts a workflow twice (ING-*, PIPE-1…6).
+//
+// The room also keeps the sources themselves: their rows, their secrets and the adapters made from them.
+package ingress
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+	"github.com/kici-go/kici/internal/workflow"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+// Factory makes the adapter of one stored source; its error says what is wrong with the options.
+type Factory func(source.Config) (source.Source, error)
+
+// Deps are what the room needs. All are required.
+type Deps struct {
+	Store         *store.Store
+	InstanceID    string             // bears the claims of this process
+	Factories     map[string]Factory // by kind
+	Secrets       Secrets
+	Runs          Runs
+	Registrations Registrations
+	BaseURL       func() string // address of this server, without a trailing slash; for webhook addresses
+	Settings      Settings
+	Env           service.Env
+	Log           *slog.Logger
+	Metrics       *obs.Metrics
+}
+
+// Secrets keeps values sealed. Writes are part of the caller's transaction; reading a missing one gives "".
+type Secrets interface {
+	Put(ctx context.Context, tx *store.Tx, id SecretID, value string) error
+	DropScope(ctx context.Context, tx *store.Tx, orgID, scope string) error
+	Get(ctx context.Context, id SecretID) (string, error)
+}
+
+// SecretID names a secret.
+type SecretID struct{ OrgID, Scope, Key string }
+
+// Registrations is the index of the workflows on default branches.
+type Registrations interface {
+	// Synced returns the commit whose workflows are registered, "" for none.
+	Synced(ctx context.Context, routingKey, repo string) (string, error)
+	// Sync replaces the repository's registrations unless a newer delivery has done so (REG-2).
+	Sync(ctx context.Context, tx *store.Tx, scope db.WorkflowRegistration, delivery string, workflows []lock.Workflow) (bool, error)
+	// Triggered yields the enabled registrations that have a trigger of a type; what it yields must not be changed.
+	Triggered(ctx context.Context, orgID, triggerType string) (iter.Seq2[db.WorkflowRegistration, *lock.Workflow], error)
+	// Forget removes what a source has registered.
+	Forget(ctx context.Context, tx *store.Tx, orgID, routingKey string) error
+}
+
+// Runs makes runs. Planning does no I/O; inserting is part of the caller's transaction.
+type Runs interface {
+	Plan(NewRun) PlannedRun
+	PlanFailed(FailedRun) PlannedRun
+}
+
+// PlannedRun is a run that has no rows yet. Insert reports created = false when its key exists, with that run's id.
+type PlannedRun interface {
+	Insert(ctx context.Context, tx *store.Tx) (runID string, created bool, err error)
+}
+
+// NewRun is one workflow that an event starts.
+type NewRun struct {
+	OrgID, RoutingKey, Repo string
+	Workflow                lock.Workflow
+	Event                   ci.Event
+	TriggerEvent            string // WF-20
+	Decision                workflow.Decision
+	DeliveryRow             string // deliveries.id
+	DedupKey                string // ING-16
+	Inputs                  map[string]any
+	Actor                   string
+	TrustTier               ci.TrustTier
+}
+
+// FailedRun records that a commit's workflows could not be resolved (LOCK-4).
+type FailedRun struct {
+	OrgID, RoutingKey, Repo string
+	Event                   ci.Event
+	TriggerEvent            string
+	DeliveryRow, DedupKey   string
+	Actor                   string
+	TrustTier               ci.TrustTier
+	InitFailure             string // category of PIPE-16
+	Reason                  string // for people
+}
+
+// UnresolvedWorkflow is the name of a run whose workflow could not be read (LOCK-4).
+const UnresolvedWorkflow = "(unresolved workflow)"
+
+// Settings are the room's limits. Zero fields take the spec's defaults.
+type Settings struct {
+	MaxOpen        int64          // deliveries accepted and not finished; beyond it new ones are shed (ING-14)
+	MaxInFlight    int            // requests being received at once (ING-19)
+	MaxBodyBytes   int64          // hard limit of a body (ING-8)
+	MaxBodiesBytes int64          // bodies being received, together
+	Workers        int            // deliveries processed at once
+	Lease          time.Duration  // a claim that is not renewed for so long is free again (ING-18)
+	MaxAttempts    int64          // then a delivery has failed
+	MaxAge         time.Duration  // then too, unless it was hardly tried (the server may have been down)
+	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (ING-11)
+}
+
+func (s Settings) withDefaults() Settings {
+	or := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	or(&s.MaxOpen, 5000)
+	or(&s.MaxBodyBytes, 10<<20)
+	or(&s.MaxBodiesBytes, 128<<20)
+	or(&s.MaxAttempts, 10)
+	if s.MaxInFlight <= 0 {
+		s.MaxInFlight = 256
+	}
+	if s.Workers <= 0 {
+		s.Workers = 8
+	}
+	if s.Lease <= 0 {
+		s.Lease = time.Minute
+	}
+	if s.MaxAge <= 0 {
+		s.MaxAge = 15 * time.Minute
+	}
+	return s
+}
+
+// Service is the room. Handler serves webhooks, Run processes deliveries.
+type Service struct {
+	*Catalog
+	d         Deps
+	log       *slog.Logger
+	codec     *codec
+	admission *admission
+	locks     *lockCache
+	queue     *queue
+}
+
+// New returns the room. Run starts its work.
+func New(d Deps) *Service {
+	d.Settings = d.Settings.withDefaults()
+	log := d.Log.With("component", "ingress")
+	return &Service{
+		Catalog:   newCatalog(d, log),
+		d:         d,
+		log:       log,
+		codec:     newCodec(),
+		admission: newAdmission(d.Settings),
+		locks:     newLockCache(d.Env.Now),
+		queue:     newQueue(d.Settings.Workers),
+	}
+}

@@ -1,0 +1,333 @@
+package ingress
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+	"github.com/kici-go/kici/internal/workflow"
+)
+
+// outcome is what a delivery leads to, before it is written down.
+type outcome struct {
+	status    string
+	err       string // for people
+	event     ci.Event
+	decisions []decision
+	runs      []PlannedRun
+	matched   int
+	sync      *syncPlan
+}
+
+// decision is why a workflow was started or not, as stored with the delivery (WF-11).
+type decision struct {
+	Repo     string           `json:"repo,omitempty"` // where it is not the delivery's own
+	Workflow string           `json:"workflow"`
+	Matched  bool             `json:"matched"`
+	Trigger  string           `json:"trigger,omitempty"`
+	Degraded bool             `json:"degraded,omitempty"`
+	Checks   []workflow.Check `json:"checks,omitempty"`
+}
+
+// decide reads whatever is needed and plans everything that the delivery leads to; it writes nothing. An error means that the
+// delivery is to be tried again.
+func (s *Service) decide(ctx context.Context, d *db.Delivery) (outcome, error) {
+	e, err := s.byRoutingKey(ctx, d.OrgID, d.RoutingKey)
+	if errors.Is(err, ErrNotFound) {
+		return outcome{status: statusSkipped, err: "its source does not exist any more"}, nil
+	} else if err != nil {
+		return outcome{}, s.failed("resolve", err)
+	}
+	src, err := e.usable()
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDisabled) { // XC-13
+		return outcome{status: statusSkipped, err: err.Error()}, nil
+	} else if err != nil {
+		return outcome{status: statusFailed, err: err.Error()}, s.count("resolve")
+	}
+	ev, err := s.normalize(ctx, src, *d)
+	switch {
+	case errors.Is(err, source.ErrIgnored):
+		return outcome{status: statusSkipped, event: ev, err: err.Error()}, nil
+	case errors.Is(err, source.ErrInvalid):
+		return outcome{status: statusFailed, event: ev, err: err.Error()}, s.count("normalize")
+	case err != nil:
+		return outcome{}, s.failed("normalize", err)
+	}
+	if src.HasRepo() {
+		return s.decideRepo(ctx, d, src, ev)
+	}
+	return s.decideRegistered(ctx, d, src, ev)
+}
+
+// failed counts a phase's failure and passes the error on; count does so where the delivery does not come back.
+func (s *Service) failed(phase string, err error) error {
+	_ = s.count(phase)
+	return fmt.Errorf("%s: %w", phase, err)
+}
+
+func (s *Service) count(phase string) error {
+	s.d.Metrics.PipelineFailures.WithLabelValues(phase).Inc()
+	return nil
+}
+
+func (s *Service) normalize(ctx context.Context, src source.Source, d db.Delivery) (ci.Event, error) {
+	headers := map[string]string{}
+	_ = json.Unmarshal([]byte(d.Headers), &headers) // written by accept
+	ev, err := src.Normalize(ctx, source.Delivery{ID: d.DeliveryID, Event: d.Event, Action: d.Action, Headers: headers, Body: d.Body})
+	ev.Payload = bytes.ToValidUTF8(ev.Payload, []byte("\ufffd")) // PostgreSQL refuses anything else
+	return ev, err
+}
+
+// decideRepo starts the workflows of the commit that the event is about.
+func (s *Service) decideRepo(ctx context.Context, d *db.Delivery, src source.Source, ev ci.Event) (outcome, error) {
+	at, err := s.locks.get(ctx, d.RoutingKey, ev.SHA, src)
+	if errors.Is(err, source.ErrNotFound) {
+		return outcome{status: statusFailed, event: ev, err: fmt.Sprintf("%v: %s", ErrNoCommit, ev.SHA)}, s.count("lock")
+	} else if err != nil { // unreachable is not missing (LOCK-5)
+		return outcome{}, s.failed("lock", err)
+	}
+	if ev.Title == "" {
+		ev.Title = at.commit.Title
+	}
+	if ev.Actor == "" {
+		ev.Actor = at.commit.Author
+	}
+	out := outcome{status: statusProcessed, event: ev}
+	if out.sync, err = s.planSync(ctx, d, src, ev, at); err != nil {
+		return outcome{}, s.failed("match", err)
+	}
+	switch at.result {
+	case workflow.Missing:
+		out.status = statusMissing
+		out.err = "the commit has no workflows: neither " + workflow.LockPath + " nor " + workflow.FilesDir + "/*.yaml"
+		return out, nil
+	case workflow.OK:
+		return s.match(ctx, d, src, at, out)
+	default:
+		out.status, out.err = statusCorrupt, unusable(at)
+		out.runs = []PlannedRun{s.d.Runs.PlanFailed(FailedRun{
+			OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, Event: lean(ev), TriggerEvent: triggerEvent(ev),
+			DeliveryRow: d.ID, DedupKey: d.ID + ":" + UnresolvedWorkflow, Actor: ev.Actor, TrustTier: ci.TierTrusted,
+			InitFailure: "lock_resolution", Reason: out.err,
+		})}
+		return out, s.count("lock")
+	}
+}
+
+// unusable says what is wrong with the commit's workflows: every mistake with its place.
+func unusable(at *resolved) string {
+	var lines []string
+	for _, p := range at.problems {
+		if !p.Warning {
+			lines = append(lines, p.Error())
+		}
+	}
+	text := short(strings.Join(lines, "\n"), maxReason)
+	if at.result == workflow.Drift {
+		return "the committed lock file is not the one that its workflow files make; run `kici compile` and commit the result\n" + text
+	}
+	return "the commit's workflows cannot be used\n" + text
+}
+
+const maxReason = 16 << 10
+
+// short cuts text to at most limit bytes and says so.
+func short(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "\n… and more"
+}
+
+// match plans a run for each workflow of the commit that the event starts.
+func (s *Service) match(ctx context.Context, d *db.Delivery, src source.Source, at *resolved, out outcome) (outcome, error) {
+	began := s.d.Env.Now()
+	if err := changedFiles(ctx, src, at, &out.event); err != nil {
+		return outcome{}, s.failed("match", err)
+	}
+	for i := range at.file.Workflows {
+		w := &at.file.Workflows[i]
+		found := workflow.Match(w, out.event)
+		out.decisions = append(out.decisions, decided("", w.Name, found))
+		if !found.Matched {
+			continue
+		}
+		out.matched++
+		ev := lean(out.event)
+		out.runs = append(out.runs, s.d.Runs.Plan(NewRun{
+			OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, Workflow: *w, Event: ev, TriggerEvent: triggerEvent(ev),
+			Decision: found, DeliveryRow: d.ID, DedupKey: d.ID + ":" + w.Name, Actor: ev.Actor, TrustTier: ci.TierTrusted,
+		}))
+	}
+	s.d.Metrics.TriggerMatch.Observe(s.d.Env.Now().Sub(began).Seconds())
+	return out, nil
+}
+
+func decided(repo, name string, d workflow.Decision) decision {
+	return decision{Repo: repo, Workflow: name, Matched: d.Matched, Trigger: d.TriggerType, Degraded: d.Degraded, Checks: d.Checks}
+}
+
+// changedFiles asks for the list only when some trigger looks at it (PIPE-6). When it cannot be had, path filters pass and the
+// decision says so (WF-15).
+func changedFiles(ctx context.Context, src source.Source, at *resolved, ev *ci.Event) error {
+	needed := false
+	for i := range at.file.Workflows {
+		needed = needed || workflow.NeedsChangedFiles(&at.file.Workflows[i])
+	}
+	if !needed {
+		return nil
+	}
+	files, err := src.ChangedFiles(ctx, ev.Before, ev.SHA)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		ev.ChangedFilesErr = short(err.Error(), 500)
+		return nil
+	}
+	ev.ChangedFiles = files
+	return nil
+}
+
+// lean is the event as runs keep it: without the list that only matching needs.
+func lean(ev ci.Event) ci.Event {
+	ev.ChangedFiles = nil
+	return ev
+}
+
+// triggerEvent is the type, or type:action (WF-20).
+func triggerEvent(ev ci.Event) string {
+	if ev.Action != "" {
+		return ev.Type + ":" + ev.Action
+	}
+	return ev.Type
+}
+
+// decideRegistered starts the registered workflows that wait for a generic source's event, each at the commit of its
+// registration and with that repository's own source (ING-25). Its result does not depend on the others' (ING-26).
+func (s *Service) decideRegistered(ctx context.Context, d *db.Delivery, src source.Source, ev ci.Event) (outcome, error) {
+	out := outcome{status: statusProcessed, event: ev}
+	only := ""
+	if l, ok := src.(source.Limited); ok {
+		only = l.Repository()
+	}
+	found, err := s.d.Registrations.Triggered(ctx, d.OrgID, ev.Type)
+	if err != nil {
+		return outcome{}, s.failed("match", err)
+	}
+	for reg, w := range found {
+		if only != "" && reg.Repo != only {
+			continue
+		}
+		decision := workflow.Match(w, ev)
+		out.decisions = append(out.decisions, decided(reg.Repo, w.Name, decision))
+		if !decision.Matched {
+			continue
+		}
+		out.matched++
+		planned, err := s.planRegistered(ctx, d, reg, NewRun{Workflow: *w, Event: ev, Decision: decision})
+		if err != nil {
+			return outcome{}, s.failed("resolve", err)
+		}
+		out.runs = append(out.runs, planned)
+	}
+	return out, nil
+}
+
+func (s *Service) planRegistered(ctx context.Context, d *db.Delivery, reg db.WorkflowRegistration, n NewRun) (PlannedRun, error) {
+	ev := n.Event
+	ev.Repo, ev.SHA, ev.Branch, ev.DefaultBranch = reg.Repo, reg.CommitSha, reg.DefaultBranch, reg.DefaultBranch
+	ev.Ref = "refs/heads/" + reg.DefaultBranch
+	n.OrgID, n.RoutingKey, n.Repo, n.Event, n.TriggerEvent = d.OrgID, reg.RoutingKey, reg.Repo, ev, triggerEvent(ev)
+	n.DeliveryRow, n.DedupKey, n.Actor, n.TrustTier = d.ID, d.ID+":"+reg.ID, ev.Actor, ci.TierTrusted
+	commit, err := s.registeredCommit(ctx, d.OrgID, reg)
+	switch {
+	case err == nil:
+		n.Event.Title = commit.Title
+		return s.d.Runs.Plan(n), nil
+	case errors.Is(err, source.ErrNotFound) || errors.Is(err, source.ErrMisconfigured) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDisabled):
+		return s.d.Runs.PlanFailed(FailedRun{
+			OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
+			DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier,
+			InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, err),
+		}), nil
+	}
+	return nil, err
+}
+
+func (s *Service) registeredCommit(ctx context.Context, orgID string, reg db.WorkflowRegistration) (source.Commit, error) {
+	e, err := s.byRoutingKey(ctx, orgID, reg.RoutingKey)
+	if err != nil {
+		return source.Commit{}, err
+	}
+	src, err := e.usable()
+	if err != nil {
+		return source.Commit{}, err
+	}
+	return src.Resolve(ctx, reg.CommitSha)
+}
+
+// finish writes everything down in one transaction: runs, registrations, outcome. It writes nothing when the claim is lost.
+func (s *Service) finish(ctx context.Context, d db.Delivery, out outcome) error {
+	p := db.FinishDeliveryParams{
+		Status: out.status, Matched: int64(out.matched), Error: short(out.err, maxReason), Decisions: encodeDecisions(out.decisions),
+		Action: out.event.Action, Repo: out.event.Repo, Ref: out.event.Ref, Sha: out.event.SHA,
+		ID: d.ID, ClaimedBy: s.d.InstanceID, Attempt: d.Attempts,
+	}
+	if p.Repo == "" {
+		p.Repo = d.Repo
+	}
+	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		if err := s.applySync(ctx, tx, out.sync); err != nil {
+			return err
+		}
+		p.Now, p.RunID = sql.NullInt64{Int64: tx.Now(), Valid: true}, sql.NullString{}
+		for _, run := range out.runs {
+			id, _, err := run.Insert(ctx, tx)
+			if err != nil {
+				return s.failed("create", err)
+			}
+			if !p.RunID.Valid {
+				p.RunID = sql.NullString{String: id, Valid: true}
+			}
+		}
+		n, err := tx.FinishDelivery(ctx, p)
+		if err == nil && n == 0 {
+			return errLostClaim
+		}
+		return err
+	})
+	if err == nil {
+		s.d.Metrics.WebhooksProcessed.WithLabelValues(out.status).Inc()
+	}
+	return err
+}
+
+// maxDecisions bounds what is stored with a delivery; beyond it the checks of workflows that did not match are left out.
+const maxDecisions = 256 << 10
+
+func encodeDecisions(all []decision) string {
+	if len(all) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(all)
+	if err == nil && len(text) > maxDecisions {
+		for i := range all {
+			all[i].Checks = nil
+		}
+		text, err = json.Marshal(all)
+	}
+	if err != nil {
+		return "[]"
+	}
+	return string(text)
+}

@@ -1,0 +1,287 @@
+package ingress
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// Kinds of sources that can be added here.
+const (
+	KindLocal   = "local"
+	KindGeneric = "generic"
+)
+
+// Added is a new source. Secret is what its senders sign with; it is shown this once.
+type Added struct {
+	Source db.Source
+	Secret string // "" when the source verifies without one, or the caller brought it
+	URL    string // webhook address
+}
+
+// LocalSource describes a repository on the server's machine.
+type LocalSource struct {
+	OrgID, Name   string
+	Path          string // absolute
+	Repo          string // identifier in runs; "" is the directory's name
+	DefaultBranch string // "" asks the repository
+	Secret        string // "" makes one
+}
+
+// AddLocal stores a local source. The repository need not be there yet (D23).
+func (c *Catalog) AddLocal(ctx context.Context, l LocalSource) (Added, error) {
+	options, err := json.Marshal(map[string]string{"path": filepath.Clean(l.Path), "defaultBranch": l.DefaultBranch})
+	if err != nil {
+		return Added{}, err
+	}
+	if l.Path == "" {
+		options = []byte(`{}`)
+	}
+	if l.Repo == "" {
+		l.Repo = strings.TrimSuffix(filepath.Base(filepath.Clean(l.Path)), ".git")
+	}
+	return c.add(ctx, db.Source{OrgID: l.OrgID, Kind: KindLocal, Name: l.Name, Repo: l.Repo, Config: string(options)}, l.Secret)
+}
+
+// GenericSource describes a webhook for any sender. Options are generic.Options as JSON.
+type GenericSource struct {
+	OrgID, Name string
+	Options     json.RawMessage
+	RunsSource  string // the source whose registered workflows it may start; "" is any
+	Secret      string // "" makes one where the method needs it
+}
+
+// AddGeneric stores a generic source.
+func (c *Catalog) AddGeneric(ctx context.Context, g GenericSource) (Added, error) {
+	options := map[string]any{}
+	if len(g.Options) > 0 {
+		if err := json.Unmarshal(g.Options, &options); err != nil {
+			return Added{}, invalid("options: %v", err)
+		}
+	}
+	if g.RunsSource != "" {
+		e, err := c.byName(ctx, g.OrgID, g.RunsSource)
+		if errors.Is(err, ErrNotFound) || err == nil && e.row.Repo == "" {
+			return Added{}, invalid("%q is not a source with a repository", g.RunsSource)
+		} else if err != nil {
+			return Added{}, err
+		}
+		options["repository"] = e.row.Repo
+	}
+	text, err := json.Marshal(options)
+	if err != nil {
+		return Added{}, err
+	}
+	return c.add(ctx, db.Source{OrgID: g.OrgID, Kind: KindGeneric, Name: g.Name, Config: string(text)}, g.Secret)
+}
+
+var (
+	sourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+	repoName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
+)
+
+const minSecret = 16
+
+func (c *Catalog) add(ctx context.Context, row db.Source, secret string) (Added, error) {
+	row.ID = c.d.Env.NewID()
+	row.RoutingKey = "generic:" + row.OrgID + ":" + row.ID
+	row.Enabled = true
+	intake, err := c.validate(row, secret)
+	if err != nil {
+		return Added{}, invalidAll("the source cannot be added", err)
+	}
+	made := ""
+	if secret == "" && intake.Secret {
+		made = ci.RandomHex(32)
+		secret = made
+	}
+	err = c.d.Store.Write(ctx, func(tx *store.Tx) error {
+		row.CreatedAt, row.UpdatedAt = tx.Now(), tx.Now()
+		n, err := tx.InsertSource(ctx, db.InsertSourceParams{
+			ID: row.ID, OrgID: row.OrgID, Kind: row.Kind, Name: row.Name, RoutingKey: row.RoutingKey, Repo: row.Repo,
+			Config: row.Config, Enabled: row.Enabled, CreatedAt: row.CreatedAt,
+		})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrExists
+		}
+		tx.Notify(store.TopicSources, row.OrgID)
+		if secret == "" {
+			return nil
+		}
+		return c.d.Secrets.Put(ctx, tx, secretOf(row), secret)
+	})
+	if err != nil {
+		return Added{}, err
+	}
+	return Added{Source: row, Secret: made, URL: c.WebhookURL(row.OrgID, row.Name)}, nil
+}
+
+// validate says everything that is wrong with a source that is to be stored.
+func (c *Catalog) validate(row db.Source, secret string) (source.Intake, error) {
+	var errs []error
+	if !sourceName.MatchString(row.Name) {
+		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning and ending with a letter or digit", row.Name))
+	}
+	if row.Repo != "" && !repoName.MatchString(row.Repo) {
+		errs = append(errs, fmt.Errorf("repo %q must be letters, digits, '.', '_', '-' and '/'", row.Repo))
+	}
+	if secret != "" && len(secret) < minSecret {
+		errs = append(errs, fmt.Errorf("the secret must have at least %d characters", minSecret))
+	}
+	var intake source.Intake
+	factory, ok := c.d.Factories[row.Kind]
+	if !ok {
+		return intake, errors.Join(append(errs, fmt.Errorf("no sources of kind %q", row.Kind))...)
+	}
+	src, err := factory(configOf(row))
+	if err != nil {
+		return intake, errors.Join(append(errs, err)...)
+	}
+	if r, ok := src.(source.Receiver); ok {
+		intake = r.Intake()
+	}
+	return intake, errors.Join(errs...)
+}
+
+// WebhookURL is the address that a source's senders post to.
+func (c *Catalog) WebhookURL(orgID, name string) string {
+	return c.d.BaseURL() + "/webhook/" + url.PathEscape(orgID) + "/generic/" + url.PathEscape(name)
+}
+
+// List returns the organisation's sources by name.
+func (c *Catalog) List(ctx context.Context, orgID string) ([]db.Source, error) {
+	return c.d.Store.Read().SourceList(ctx, orgID)
+}
+
+// Get returns one source by name, id or routing key.
+func (c *Catalog) Get(ctx context.Context, orgID, ref string) (db.Source, error) {
+	row, err := c.d.Store.Read().SourceByRef(ctx, orgID, ref)
+	return row, notFound(err)
+}
+
+// get is Get with the adapter.
+func (c *Catalog) get(ctx context.Context, orgID, ref string) (*entry, error) {
+	row, err := c.Get(ctx, orgID, ref)
+	if err != nil {
+		return nil, err
+	}
+	return c.byRoutingKey(ctx, orgID, row.RoutingKey)
+}
+
+// Enable turns a source on or off, from the next delivery on, on every node (ING-3).
+func (c *Catalog) Enable(ctx context.Context, orgID, ref string, on bool) error {
+	return c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) {
+		return tx.SetSourceEnabled(ctx, on, tx.Now(), row.ID)
+	})
+}
+
+// Delete removes a source, its secret and its registrations. Its runs and deliveries stay, and running jobs can still clone.
+func (c *Catalog) Delete(ctx context.Context, orgID, ref string) error {
+	return c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) {
+		if err := c.d.Registrations.Forget(ctx, tx, orgID, row.RoutingKey); err != nil {
+			return 0, err
+		}
+		if err := c.d.Secrets.DropScope(ctx, tx, orgID, secretOf(row).Scope); err != nil {
+			return 0, err
+		}
+		return tx.DeleteSource(ctx, sql.NullInt64{Int64: tx.Now(), Valid: true}, row.ID)
+	})
+}
+
+// change runs one conditional write of a source and tells every node.
+func (c *Catalog) change(ctx context.Context, orgID, ref string, write func(*store.Tx, db.Source) (rows int64, err error)) error {
+	return c.d.Store.Write(ctx, func(tx *store.Tx) error {
+		row, err := tx.SourceByRef(ctx, orgID, ref)
+		if err != nil {
+			return notFound(err)
+		}
+		n, err := write(tx, row)
+		if err == nil && n == 0 {
+			return ErrNotFound
+		}
+		tx.Notify(store.TopicSources, orgID)
+		return err
+	})
+}
+
+// Update replaces the options of a source. The row must not have changed since it was read.
+func (c *Catalog) Update(ctx context.Context, read db.Source, repo string, options json.RawMessage) error {
+	next := read
+	next.Repo, next.Config = repo, string(options)
+	if _, err := c.validate(next, ""); err != nil {
+		return invalidAll("the source cannot be changed so", err)
+	}
+	return c.change(ctx, read.OrgID, read.ID, func(tx *store.Tx, _ db.Source) (int64, error) {
+		n, err := tx.SetSourceConfig(ctx, db.SetSourceConfigParams{
+			Config: next.Config, Repo: repo, Now: max(tx.Now(), read.UpdatedAt+1), ID: read.ID, ReadAt: read.UpdatedAt,
+		})
+		if err == nil && n == 0 {
+			return 0, ErrTryAgain
+		}
+		return n, err
+	})
+}
+
+func notFound(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// Checked is what Check found.
+type Checked struct {
+	DefaultBranch string // "" for a source without a repository
+	Commit        source.Commit
+}
+
+const checkTimeout = 15 * time.Second
+
+// Check reaches the source now. Its error is a sentence for people.
+func (c *Catalog) Check(ctx context.Context, orgID, ref string) (Checked, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	e, err := c.get(ctx, orgID, ref)
+	if err != nil {
+		return Checked{}, err
+	}
+	if e.err != nil {
+		return Checked{}, e.err
+	}
+	if err := e.source.Check(ctx); err != nil || !e.source.HasRepo() {
+		return Checked{}, err
+	}
+	var found Checked
+	if found.DefaultBranch, err = e.source.DefaultBranch(ctx); err != nil {
+		return found, err
+	}
+	found.Commit, err = e.source.Resolve(ctx, "refs/heads/"+found.DefaultBranch)
+	if errors.Is(err, source.ErrNotFound) { // an empty repository
+		return found, nil
+	}
+	return found, err
+}
+
+// RevealSecret returns what senders sign with. The caller needs its own permission for it, and an audit row (ING-5).
+func (c *Catalog) RevealSecret(ctx context.Context, orgID, ref string) (string, error) {
+	e, err := c.get(ctx, orgID, ref)
+	if err != nil {
+		return "", err
+	}
+	return c.d.Secrets.Get(ctx, secretOf(e.row))
+}

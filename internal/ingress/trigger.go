@@ -1,0 +1,77 @@
+package ingress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/workflow"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+// Resolve returns the workflows of a commit, for whoever needs them again.
+func (s *Service) Resolve(ctx context.Context, orgID, routingKey, sha string) (lock.File, error) {
+	src, err := s.sourceFor(ctx, orgID, routingKey)
+	if err != nil {
+		return lock.File{}, err
+	}
+	at, err := s.locks.get(ctx, routingKey, sha, src)
+	switch {
+	case errors.Is(err, source.ErrNotFound):
+		return lock.File{}, fmt.Errorf("%w: %s", ErrNoCommit, sha)
+	case err != nil:
+		return lock.File{}, err
+	case at.result == workflow.Missing:
+		return lock.File{}, invalid("commit %s has no workflows", sha)
+	case at.result != workflow.OK:
+		return lock.File{}, &RequestError{Message: unusable(at)}
+	}
+	return *at.file, nil
+}
+
+// TriggerRequest asks that a ref is treated as just pushed.
+type TriggerRequest struct {
+	OrgID, Source string // name, id or routing key
+	Ref           string // "" is the default branch
+	By            string
+}
+
+// Trigger makes a push delivery for the commit that ref names now, and returns when it is durable. It goes the way of every other
+// delivery.
+func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (Accepted, error) {
+	e, err := s.get(ctx, t.OrgID, t.Source)
+	if err != nil {
+		return Accepted{}, err
+	}
+	src, err := e.usable()
+	if err != nil {
+		return Accepted{}, err
+	}
+	if !src.HasRepo() {
+		return Accepted{}, invalid("source %s has no repository; send it a webhook instead", e.row.Name)
+	}
+	ev := ci.Event{Source: e.row.Name}
+	commit, err := s.resolveRef(ctx, src, t.Ref, &ev)
+	if err != nil {
+		return Accepted{}, err
+	}
+	if ev.Ref == "" {
+		return Accepted{}, invalid("%q is a commit: only a branch or a tag can be pushed", short(t.Ref, 200))
+	}
+	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
+		return Accepted{}, err
+	} else if full {
+		return Accepted{}, ErrShed
+	}
+	body, err := json.Marshal(source.Payload{Ref: ev.Ref, After: commit.SHA, Pusher: source.PayloadPusher{Name: t.By}})
+	if err != nil {
+		return Accepted{}, err
+	}
+	return s.accept(ctx, e.row, source.Received{Delivery: source.Delivery{
+		Event: "push", Body: body,
+		Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", "x-kici-trigger": "api"},
+	}}, dedupMs)
+}

@@ -1,0 +1,328 @@
+package ingress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// pollInterval is how late a delivery is noticed whose wake-up was lost, or whose retry is due (ING-17).
+const pollInterval = 2 * time.Second
+
+// Run processes deliveries until ctx ends. What it was doing then is given back and goes on elsewhere, or at the next start.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.release(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("take back deliveries: %w", err)
+	}
+	held := &claims{byID: map[string]*claim{}}
+	wake := service.NewWake()
+	g, ctx := errgroup.WithContext(ctx)
+	for range s.d.Settings.Workers {
+		g.Go(func() error { s.work(ctx, held, wake); return nil })
+	}
+	taking := service.Loop{Name: "deliveries", Interval: pollInterval, Wake: wake, Log: s.log, Tick: s.claim}
+	keeping := service.Loop{
+		Name: "delivery claims", Interval: s.d.Settings.Lease / 3, Log: s.log,
+		Tick: func(ctx context.Context) error { return s.renew(ctx, held) },
+	}
+	g.Go(func() error { return taking.Run(ctx) })
+	g.Go(func() error { return keeping.Run(ctx) })
+	g.Go(func() error { return s.forward(ctx, wake) })
+	err := g.Wait()
+	s.queue.shut()
+	s.giveBack(context.WithoutCancel(ctx))
+	return err
+}
+
+// forward turns notifications into wake-ups.
+func (s *Service) forward(ctx context.Context, wake *service.Wake) error {
+	sub := s.d.Store.Subscribe(store.TopicDeliveries, "")
+	defer sub.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sub.C():
+			wake.Signal()
+		}
+	}
+}
+
+// release frees what an earlier process of this instance had claimed: it is dead, its data directory was locked by it.
+func (s *Service) release(ctx context.Context) error {
+	return s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		_, err := tx.ReleaseDeliveryClaims(ctx, s.d.InstanceID)
+		return err
+	})
+}
+
+// giveBack empties the queue at the end of Run; the attempts of what no worker has looked at do not count.
+func (s *Service) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		select {
+		case d := <-s.queue.ready:
+			s.abandon(ctx, d)
+			s.queue.cancel()
+		default:
+			return
+		}
+	}
+}
+
+// claim takes as many waiting deliveries as there are free slots. Once nothing waits in the store, new deliveries may be
+// claimed as they are accepted.
+func (s *Service) claim(ctx context.Context) error {
+	for ctx.Err() == nil {
+		waiting, err := s.d.Store.Read().ClaimableDelivery(ctx, s.d.Env.NowMs())
+		if err != nil {
+			return err
+		}
+		if len(waiting) == 0 {
+			s.queue.open()
+			return nil
+		}
+		n := s.queue.reserveMany(cap(s.queue.slots))
+		if n == 0 {
+			return nil // a worker wakes us when it has finished one
+		}
+		if err := s.claimSome(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) claimSome(ctx context.Context, n int) error {
+	var rows []db.Delivery
+	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		var err error
+		rows, err = tx.ClaimDeliveries(ctx, db.ClaimDeliveriesParams{
+			ClaimedBy: s.d.InstanceID, ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), Now: tx.Now(), MaxRows: int32(n),
+		})
+		return err
+	})
+	if err != nil {
+		rows = nil
+	}
+	for range n - len(rows) {
+		s.queue.cancel()
+	}
+	slices.SortFunc(rows, func(a, b db.Delivery) int { return cmp.Compare(a.ID, b.ID) })
+	for _, d := range rows {
+		s.queue.push(d)
+	}
+	if err != nil {
+		return fmt.Errorf("claim deliveries: %w", err)
+	}
+	return nil
+}
+
+// work processes deliveries one by one.
+func (s *Service) work(ctx context.Context, held *claims, wake *service.Wake) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-s.queue.ready:
+			s.handle(ctx, held, d)
+			s.queue.cancel()
+			if len(s.queue.gate) == 0 {
+				wake.Signal()
+			}
+		}
+	}
+}
+
+// handle processes one claimed delivery and writes down how that ended.
+func (s *Service) handle(ctx context.Context, held *claims, d db.Delivery) {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	held.add(d, cancel, s.d.Env.Now())
+	defer held.remove(d.ID)
+	err := s.process(work, &d)
+	switch {
+	case err == nil:
+	case errors.Is(err, errLostClaim) || errors.Is(context.Cause(work), errLostClaim):
+		s.log.Warn("delivery was taken by another worker", "delivery_id", d.ID)
+	case ctx.Err() != nil:
+		s.abandon(context.WithoutCancel(ctx), d)
+	default:
+		s.retry(ctx, d, err)
+	}
+}
+
+// process runs the pipeline and contains its panics, so that one delivery cannot stop the others.
+func (s *Service) process(ctx context.Context, d *db.Delivery) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("pipeline panic", "delivery_id", d.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("internal error: %v", p)
+		}
+	}()
+	if d.Attempts > s.d.Settings.MaxAttempts {
+		return fmt.Errorf("the server stopped each time it processed this delivery")
+	}
+	body, err := s.codec.unpack(d.Body, d.BodyEncoding)
+	if err != nil {
+		return s.finish(ctx, *d, outcome{status: statusFailed, err: err.Error()})
+	}
+	d.Body, d.BodyEncoding = body, ""
+	for range maxRedecide {
+		out, err := s.decide(ctx, d)
+		if err != nil {
+			return err
+		}
+		if err = s.finish(ctx, *d, out); !errors.Is(err, errStale) {
+			return err
+		}
+	}
+	return errStale
+}
+
+// maxRedecide is how often a delivery is decided anew at once because somebody else registered workflows meanwhile.
+const maxRedecide = 3
+
+// retry puts a delivery back for later, or gives it up (ING-18).
+func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
+	age := time.Duration(s.d.Env.NowMs()-d.ReceivedAt) * time.Millisecond
+	if d.Attempts >= s.d.Settings.MaxAttempts || d.Attempts >= 3 && age >= s.d.Settings.MaxAge {
+		s.log.Error("delivery given up", "delivery_id", d.ID, "attempts", d.Attempts, "age", age.String(), "err", cause,
+			"remedy", "mend the cause, then run: kici delivery replay "+d.ID)
+		out := outcome{status: statusFailed, err: fmt.Sprintf("given up after %d attempts: %v", d.Attempts, cause)}
+		if err := s.finish(ctx, d, out); err != nil {
+			s.log.Error("give delivery up", "delivery_id", d.ID, "err", err)
+		}
+		return
+	}
+	delay := backoff(d.Attempts)
+	s.log.Warn("delivery will be tried again", "delivery_id", d.ID, "attempt", d.Attempts, "delay", delay.String(), "err", cause)
+	s.putBack(ctx, d, db.RetryDeliveryParams{Error: short(cause.Error(), 2000)}, delay)
+}
+
+// abandon puts a delivery back that was not tried to the end because the process stops.
+func (s *Service) abandon(ctx context.Context, d db.Delivery) {
+	s.putBack(ctx, d, db.RetryDeliveryParams{Error: d.Error, Uncounted: 1}, 0)
+}
+
+func (s *Service) putBack(ctx context.Context, d db.Delivery, p db.RetryDeliveryParams, delay time.Duration) {
+	p.ID, p.ClaimedBy, p.Attempt = d.ID, s.d.InstanceID, d.Attempts
+	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		p.NextAttemptAt = tx.Now() + delay.Milliseconds()
+		tx.Notify(store.TopicDeliveries, "")
+		_, err := tx.RetryDelivery(ctx, p)
+		return err
+	})
+	if err != nil { // its claim expires and it is taken up again
+		s.log.Error("put delivery back", "delivery_id", d.ID, "err", err)
+	}
+}
+
+// backoff is 1 s, 2 s, 4 s … 2 min, with a tenth of jitter.
+func backoff(attempt int64) time.Duration {
+	d := min(time.Second<<min(max(attempt-1, 0), 10), 2*time.Minute)
+	return d + rand.N(d/10+1) //nolint:gosec // jitter
+}
+
+// claims are the deliveries that this process works on.
+type claims struct {
+	mu   sync.Mutex
+	byID map[string]*claim
+}
+
+type claim struct {
+	attempt int64
+	since   time.Time // taken or renewed
+	cancel  context.CancelCauseFunc
+}
+
+func (c *claims) add(d db.Delivery, cancel context.CancelCauseFunc, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byID[d.ID] = &claim{attempt: d.Attempts, since: now, cancel: cancel}
+}
+
+func (c *claims) remove(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byID, id)
+}
+
+// old returns what was taken or renewed before limit.
+func (c *claims) old(limit time.Time) map[string]claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[string]claim{}
+	for id, cl := range c.byID {
+		if !cl.since.After(limit) {
+			found[id] = *cl
+		}
+	}
+	return found
+}
+
+func (c *claims) renewed(id string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cl := c.byID[id]; cl != nil {
+		cl.since = now
+	}
+}
+
+// renew extends the claims of slow deliveries (XC-9) and stops work whose claim is lost.
+func (s *Service) renew(ctx context.Context, held *claims) error {
+	now := s.d.Env.Now()
+	slow := held.old(now.Add(-s.d.Settings.Lease / 4))
+	if len(slow) == 0 {
+		return nil
+	}
+	kept := map[string]bool{}
+	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		for id, cl := range slow {
+			n, err := tx.RenewDeliveryClaim(ctx, db.RenewDeliveryClaimParams{
+				ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), ID: id, ClaimedBy: s.d.InstanceID, Attempt: cl.attempt,
+			})
+			if err != nil {
+				return err
+			}
+			kept[id] = n == 1
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("renew claims: %w", err)
+	}
+	for id, cl := range slow {
+		if kept[id] {
+			held.renewed(id, now)
+		} else {
+			cl.cancel(errLostClaim)
+		}
+	}
+	return nil
+}
+
+// Replay processes a failed delivery again (ING-18). ErrNotFound when there is no such failed delivery.
+func (s *Service) Replay(ctx context.Context, orgID, id string) error {
+	return s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		n, err := tx.ReplayDelivery(ctx, tx.Now(), orgID, id)
+		if err == nil && n == 0 {
+			return fmt.Errorf("no failed delivery %s: %w", id, ErrNotFound)
+		}
+		tx.Notify(store.TopicDeliveries, "")
+		return err
+	})
+}
