@@ -8,25 +8,22 @@ import (
 	"time"
 )
 
-// NewSource describes a source to add. Path is for local, the rest for generic ones.
+// NewSource describes a source to add.
 type NewSource struct {
-	Kind         string          `json:"kind"` // local, generic
-	Name         string          `json:"name"`
-	Path         string          `json:"path,omitempty"` // local: of the repository, on the server
-	Repo         string          `json:"repo,omitempty"` // identifier shown; default from the path
-	Verify       string          `json:"verify,omitempty"`
-	Secret       string          `json:"secret,omitempty"`
-	Header       string          `json:"header,omitempty"`
-	Config       json.RawMessage `json:"config,omitempty"`
-	RunsSource   string          `json:"runsSource,omitempty"` // generic: the source whose registered workflows it may start
-	GenerateHook bool            `json:"generateSecret,omitempty"`
+	Kind          string          `json:"kind" doc:"local or generic"`
+	Name          string          `json:"name" minLength:"1" maxLength:"63" doc:"1 to 63 of a-z, 0-9, '.', '_' and '-'"`
+	Path          string          `json:"path,omitempty" maxLength:"4096" doc:"local: absolute path of the repository on the server's machine"`
+	Repo          string          `json:"repo,omitempty" maxLength:"200" doc:"local: identifier shown on runs; the directory's name when empty"`
+	DefaultBranch string          `json:"defaultBranch,omitempty" maxLength:"500" doc:"local: asked from the repository when empty"`
+	Options       json.RawMessage `json:"options,omitempty" doc:"generic: how requests are verified and read"`
+	RunsSource    string          `json:"runsSource,omitempty" maxLength:"63" doc:"generic: the source whose registered workflows it may start; any when empty"`
+	Secret        string          `json:"secret,omitempty" maxLength:"4096" doc:"What senders sign with; made when empty and needed"`
 }
 
 // AddedSource answers AddSource. Secret is shown once, when the server made it.
 type AddedSource struct {
 	Source
 	Secret string `json:"secret,omitempty"`
-	Note   string `json:"note,omitempty"`
 }
 
 // Sources is every source.
@@ -63,13 +60,24 @@ func (c *Client) EnableSource(ctx context.Context, name string, on bool) (out So
 // SourceCheck answers CheckSource.
 type SourceCheck struct {
 	OK            bool   `json:"ok"`
-	Message       string `json:"message"`
+	Message       string `json:"message,omitempty"` // what is wrong
 	DefaultBranch string `json:"defaultBranch,omitempty"`
+	SHA           string `json:"sha,omitempty"` // its tip
+	Title         string `json:"title,omitempty"`
 }
 
 // CheckSource asks the server to reach the source.
 func (c *Client) CheckSource(ctx context.Context, name string) (out SourceCheck, err error) {
 	return out, c.post(ctx, sourcePath(name)+"/check", nil, &out)
+}
+
+// SourceSecret is what senders of a source sign with.
+func (c *Client) SourceSecret(ctx context.Context, name string) (string, error) {
+	var out struct {
+		Secret string `json:"secret"`
+	}
+	err := c.get(ctx, sourcePath(name)+"/webhook-secret", nil, &out)
+	return out.Secret, err
 }
 
 // Triggered answers TriggerSource.

@@ -7,7 +7,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -75,7 +77,9 @@ type Deps struct {
 	Tokens      tokens
 	AgentTokens agentTokens
 	Runs        runs
-	Intake      Intake
+	Start       starter
+	Sources     sources
+	Origins     origins
 	Secrets     secrets
 	Hub         hub
 	Ledger      ledger
@@ -122,6 +126,7 @@ func New(d Deps) *API {
 	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", ""
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	a := &API{d: d, log: d.Log.With("component", "api"), mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[client.Time](), reflect.TypeFor[time.Time]())
 	a.huma = humago.New(a.mux, c)
 	a.runRoutes()
 	a.jobRoutes()

@@ -11,8 +11,10 @@ import (
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/secret"
+	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -60,8 +62,6 @@ var statuses = []struct {
 	err    error
 	status int
 }{
-	{errBadRequest, http.StatusBadRequest},
-	{errConflict, http.StatusConflict},
 	{read.ErrInvalid, http.StatusBadRequest},
 	{read.ErrNotFound, http.StatusNotFound},
 	{read.ErrForbidden, http.StatusForbidden},
@@ -70,6 +70,15 @@ var statuses = []struct {
 	{run.ErrTerminal, http.StatusConflict},
 	{run.ErrNotTerminal, http.StatusConflict},
 	{run.ErrNotRerunnable, http.StatusConflict},
+	{ingress.ErrNotFound, http.StatusNotFound},
+	{ingress.ErrInvalid, http.StatusBadRequest},
+	{ingress.ErrNoCommit, http.StatusNotFound},
+	{ingress.ErrDisabled, http.StatusConflict},
+	{ingress.ErrExists, http.StatusConflict},
+	{ingress.ErrTryAgain, http.StatusConflict},
+	{ingress.ErrShed, http.StatusServiceUnavailable},
+	{source.ErrUnreachable, http.StatusServiceUnavailable},
+	{source.ErrNotFound, http.StatusNotFound},
 	{access.ErrUnauthenticated, http.StatusUnauthorized},
 	{access.ErrUnavailable, http.StatusServiceUnavailable},
 	{access.ErrRateLimited, http.StatusTooManyRequests},
@@ -85,11 +94,6 @@ var statuses = []struct {
 	{store.ErrBusy, http.StatusServiceUnavailable},
 	{store.ErrClosed, http.StatusServiceUnavailable},
 }
-
-var (
-	errBadRequest = errors.New("invalid request")
-	errConflict   = errors.New("conflict")
-)
 
 // badRequest is an error of the caller's.
 func badRequest(format string, args ...any) error {
@@ -120,7 +124,10 @@ func failureOf(err error) *failure {
 		return f
 	}
 	status := statusOf(err)
+	var re *ingress.RequestError
 	switch {
+	case errors.As(err, &re):
+		return &failure{Message: re.Message, Details: re.Details, status: status}
 	case status == http.StatusInternalServerError:
 		return &failure{Message: "something went wrong in the server; its log has the details", status: status}
 	case errors.Is(err, store.ErrFull), errors.Is(err, store.ErrReadOnly), errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrClosed):

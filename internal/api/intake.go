@@ -2,32 +2,31 @@ package api
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/ingress"
 )
 
-// Intake starts workflows by hand and manages the sources that deliveries come from (ingress.Service).
-type Intake interface {
-	StartRun(ctx context.Context, r Start) (runID string, err error)
-	AddSource(ctx context.Context, orgID string, s client.NewSource) (AddedSource, error)
-	RemoveSource(ctx context.Context, orgID, id string) error
-	EnableSource(ctx context.Context, orgID, id string, on bool) error
-	CheckSource(ctx context.Context, orgID, id string) (client.SourceCheck, error)
-	TriggerSource(ctx context.Context, t Trigger) (deliveryID string, err error)
+// sources manages the origins of deliveries (ingress.Service).
+type sources interface {
+	AddLocal(ctx context.Context, l ingress.LocalSource) (ingress.Added, error)
+	AddGeneric(ctx context.Context, g ingress.GenericSource) (ingress.Added, error)
+	Enable(ctx context.Context, orgID, name string, on bool) error
+	Delete(ctx context.Context, orgID, name string) error
 }
 
-// Start asks for a run of a workflow by hand. SourceID is the id of the source.
-type Start struct {
-	OrgID, SourceID, Workflow, Ref string
-	Inputs                         map[string]any
-	By, RequestID                  string
+// origins looks at one origin (ingress.Service).
+type origins interface {
+	Check(ctx context.Context, orgID, name string) (ingress.Checked, error)
+	RevealSecret(ctx context.Context, orgID, name string) (string, error)
 }
 
-// Trigger asks that ref is treated as just pushed.
-type Trigger struct{ OrgID, SourceID, Ref, By string }
-
-// AddedSource is a new source. Secret is what the server made for it, to be shown once; Note says what to do next.
-type AddedSource struct{ ID, Secret, Note string }
+// starter begins work that no delivery asked for (ingress.Service).
+type starter interface {
+	Start(ctx context.Context, r ingress.StartRequest) (runID string, err error)
+	Trigger(ctx context.Context, r ingress.TriggerRequest) (deliveryID string, err error)
+}
 
 // sourceRef names a source in a path.
 type sourceRef struct {
@@ -50,7 +49,7 @@ func (a *API) sourceRoutes() {
 			if err != nil {
 				return deleted{}, err
 			}
-			return deleted{true}, a.d.Intake.RemoveSource(ctx, c.Scope.OrgID, s.ID)
+			return deleted{true}, a.d.Sources.Delete(ctx, c.Scope.OrgID, s.Name)
 		})
 	for verb, on := range map[string]bool{"enable": true, "disable": false} {
 		handle(a, post("/sources/{source}/"+verb, "Turn a source on or off"), right{"source.manage", Action("source." + verb)},
@@ -59,7 +58,7 @@ func (a *API) sourceRoutes() {
 				if err != nil {
 					return s, err
 				}
-				if err := a.d.Intake.EnableSource(ctx, c.Scope.OrgID, s.ID, on); err != nil {
+				if err := a.d.Sources.Enable(ctx, c.Scope.OrgID, s.Name, on); err != nil {
 					return s, err
 				}
 				return a.d.Reads.Source(ctx, c.Scope, s.ID)
@@ -71,8 +70,9 @@ func (a *API) sourceRoutes() {
 			if err != nil {
 				return client.SourceCheck{}, err
 			}
-			return a.d.Intake.CheckSource(ctx, c.Scope.OrgID, s.ID)
+			return a.check(ctx, c, s.Name)
 		})
+	handle(a, get("/sources/{source}/webhook-secret", "Show what senders of a source sign with").all(), right{"secret.reveal", "source.secret.reveal"}, a.revealSecret)
 	handle(a, post("/sources/{source}/trigger", "Treat a ref as just pushed"), right{"run.trigger", "source.trigger"}, a.trigger)
 }
 
@@ -83,12 +83,53 @@ type deleted struct {
 type newSourceInput struct{ Body client.NewSource }
 
 func (a *API) addSource(ctx context.Context, c *caller, in *newSourceInput) (client.AddedSource, error) {
-	added, err := a.d.Intake.AddSource(ctx, c.Scope.OrgID, in.Body)
+	b := in.Body
+	var added ingress.Added
+	var err error
+	switch b.Kind {
+	case ingress.KindLocal:
+		added, err = a.d.Sources.AddLocal(ctx, ingress.LocalSource{
+			OrgID: c.Scope.OrgID, Name: b.Name, Path: b.Path, Repo: b.Repo, DefaultBranch: b.DefaultBranch, Secret: b.Secret,
+		})
+	case ingress.KindGeneric:
+		added, err = a.d.Sources.AddGeneric(ctx, ingress.GenericSource{
+			OrgID: c.Scope.OrgID, Name: b.Name, Options: b.Options, RunsSource: b.RunsSource, Secret: b.Secret,
+		})
+	default:
+		return client.AddedSource{}, badRequest("kind is local or generic, not %q", b.Kind)
+	}
 	if err != nil {
 		return client.AddedSource{}, err
 	}
-	s, err := a.d.Reads.Source(ctx, c.Scope, added.ID)
-	return client.AddedSource{Source: s, Secret: added.Secret, Note: added.Note}, err
+	s, err := a.d.Reads.Source(ctx, c.Scope, added.Source.ID)
+	return client.AddedSource{Source: s, Secret: added.Secret}, err
+}
+
+// check reaches the source. What goes wrong there is the answer, not an error of the request.
+func (a *API) check(ctx context.Context, c *caller, name string) (client.SourceCheck, error) {
+	found, err := a.d.Origins.Check(ctx, c.Scope.OrgID, name)
+	if errors.Is(err, ingress.ErrNotFound) || ctx.Err() != nil {
+		return client.SourceCheck{}, err
+	}
+	if err != nil {
+		return client.SourceCheck{Message: err.Error()}, nil
+	}
+	return client.SourceCheck{
+		OK: true, DefaultBranch: found.DefaultBranch, SHA: found.Commit.SHA, Title: found.Commit.Title,
+	}, nil
+}
+
+type sourceSecret struct {
+	Secret string `json:"secret"`
+}
+
+func (a *API) revealSecret(ctx context.Context, c *caller, in *sourceRef) (sourceSecret, error) {
+	s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
+	if err != nil {
+		return sourceSecret{}, err
+	}
+	text, err := a.d.Origins.RevealSecret(ctx, c.Scope.OrgID, s.Name)
+	return sourceSecret{text}, err
 }
 
 type triggerInput struct {
@@ -103,7 +144,7 @@ func (a *API) trigger(ctx context.Context, c *caller, in *triggerInput) (client.
 	if err != nil {
 		return client.Triggered{}, err
 	}
-	id, err := a.d.Intake.TriggerSource(ctx, Trigger{OrgID: c.Scope.OrgID, SourceID: s.ID, Ref: in.Body.Ref, By: actor(c)})
+	id, err := a.d.Start.Trigger(ctx, ingress.TriggerRequest{OrgID: c.Scope.OrgID, Source: s.Name, Ref: in.Body.Ref, By: actor(c)})
 	return client.Triggered{DeliveryID: id}, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/run"
 )
 
@@ -127,8 +128,8 @@ func (a *API) startRun(ctx context.Context, c *caller, in *startInput) (client.N
 	if err != nil {
 		return client.NewRun{}, err
 	}
-	id, err := a.d.Intake.StartRun(ctx, Start{
-		OrgID: c.Scope.OrgID, SourceID: s.ID, Workflow: in.Body.Workflow, Ref: in.Body.Ref, Inputs: in.Body.Inputs, By: actor(c),
+	id, err := a.d.Start.Start(ctx, ingress.StartRequest{
+		OrgID: c.Scope.OrgID, Source: s.Name, Workflow: in.Body.Workflow, Ref: in.Body.Ref, Inputs: in.Body.Inputs, By: actor(c),
 		RequestID: in.Key,
 	})
 	if err != nil {
