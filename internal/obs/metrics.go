@@ -48,13 +48,7 @@ type Metrics struct {
 	IsLeader         prometheus.Gauge
 	LeaseTerm        prometheus.Gauge
 
-	// Scaler.
-	ScalerCPUs       *prometheus.GaugeVec // scaler, scalerType
-	ScalerMemory     *prometheus.GaugeVec // scaler, scalerType
-	SpawnRefusals    prometheus.Gauge
-	SpawnFailures    *prometheus.CounterVec // backend, bound
-	Redispatch       *prometheus.CounterVec // trigger
-	ScalerReloads    *prometheus.CounterVec // result
+	// Scaler: what the node's own metrics do not cover.
 	AdoptionFailures prometheus.Counter
 }
 
@@ -89,7 +83,7 @@ func (m *Metrics) Handler() http.Handler {
 func (m *Metrics) ingress() {
 	m.WebhooksReceived = m.counters("webhooks_received_total", "Deliveries accepted.", "source", "event")
 	m.WebhooksProcessed = m.counters("webhooks_processed_total", "Deliveries processed.", "result")
-	zero(m.WebhooksProcessed, "processed", "skipped", "lockfile_missing", "lockfile_corrupt", "failed")
+	zero(m.WebhooksProcessed, "processed", "skipped", "lockfile_missing", "lockfile_corrupt", "failed", "shed")
 	m.PipelineFailures = m.counters("webhook_pipeline_failures_total", "Deliveries whose processing failed.", "phase")
 	zero(m.PipelineFailures, "normalize", "resolve", "lock", "match", "create")
 	m.DedupHits = m.counter("dedup_hits_total", "Repeated deliveries.")
@@ -138,17 +132,6 @@ func (m *Metrics) fleet() {
 }
 
 func (m *Metrics) scaler() {
-	m.ScalerCPUs = m.gauges("scaler_cpus_used", "CPUs reserved; __global__ is the total.", "scaler", "scalerType")
-	m.ScalerMemory = m.gauges("scaler_memory_bytes_used", "Memory reserved; __global__ is the total.", "scaler", "scalerType")
-	m.SpawnRefusals = m.gauge("scaler_spawn_refusals_total", "Launches refused by a cap.")
-	m.SpawnFailures = m.counters("scaler_spawn_failures_total", "Launches that failed.", "backend", "bound")
-	for _, b := range []string{"true", "false"} {
-		m.SpawnFailures.WithLabelValues("bare-metal", b)
-	}
-	m.Redispatch = m.counters("scaler_redispatch_total", "Placement passes caused by freed capacity.", "trigger")
-	zero(m.Redispatch, "hook", "sweep")
-	m.ScalerReloads = m.counters("scaler_config_reloads_total", "Reloads of scalers.yaml.", "result")
-	zero(m.ScalerReloads, "success", "failure")
 	m.AdoptionFailures = m.counter("scaler_adoption_lookup_failures_total", "Registrations whose row could not be read.")
 }
 

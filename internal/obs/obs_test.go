@@ -71,7 +71,7 @@ func TestMetricsStartAtZero(t *testing.T) {
 		`kici_orch_dedup_hits_total 0`,
 		`kici_orch_agents_active 0`,
 		`kici_orchestrator_draining 0`,
-		`kici_orch_scaler_spawn_failures_total{backend="bare-metal",bound="true"} 0`,
+		`kici_orch_scaler_adoption_lookup_failures_total 0`,
 		`kici_orch_non_monotonic_job_status_writes_total{rejected_status="success"} 0`,
 		`kici_orch_dispatch_queue_depth{status="queued"} 0`,
 	} {
