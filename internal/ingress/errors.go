@@ -41,16 +41,17 @@ func invalid(format string, args ...any) error {
 	return &RequestError{Message: fmt.Sprintf(format, args...)}
 }
 
-// invalidAll makes a RequestError of joined errors.
+// invalidAll makes a RequestError of joined errors, however deeply they are joined.
 func invalidAll(message string, err error) error {
-	e := &RequestError{Message: message}
-	var all interface{ Unwrap() []error }
-	if !errors.As(err, &all) {
-		e.Details = []string{err.Error()}
-		return e
+	return &RequestError{Message: message, Details: flatten(err, nil)}
+}
+
+func flatten(err error, into []string) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made, not what wraps it
+		for _, one := range joined.Unwrap() {
+			into = flatten(one, into)
+		}
+		return into
 	}
-	for _, one := range all.Unwrap() {
-		e.Details = append(e.Details, one.Error())
-	}
-	return e
+	return append(into, err.Error())
 }

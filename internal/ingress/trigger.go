@@ -39,39 +39,40 @@ type TriggerRequest struct {
 	By            string
 }
 
-// Trigger makes a push delivery for the commit that ref names now, and returns when it is durable. It goes the way of every other
-// delivery.
-func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (Accepted, error) {
+// Trigger makes a push delivery for the commit that ref names now, and returns its delivery id when it is durable. It goes the
+// way of every other delivery.
+func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (deliveryID string, err error) {
 	e, err := s.get(ctx, t.OrgID, t.Source)
 	if err != nil {
-		return Accepted{}, err
+		return "", err
 	}
 	src, err := e.usable()
 	if err != nil {
-		return Accepted{}, err
+		return "", err
 	}
 	if !src.HasRepo() {
-		return Accepted{}, invalid("source %s has no repository; send it a webhook instead", e.row.Name)
+		return "", invalid("source %s has no repository; send it a webhook instead", e.row.Name)
 	}
 	ev := ci.Event{Source: e.row.Name}
 	commit, err := s.resolveRef(ctx, src, t.Ref, &ev)
 	if err != nil {
-		return Accepted{}, err
+		return "", err
 	}
 	if ev.Ref == "" {
-		return Accepted{}, invalid("%q is a commit: only a branch or a tag can be pushed", short(t.Ref, 200))
+		return "", invalid("%q is a commit: only a branch or a tag can be pushed", short(t.Ref, 200))
 	}
 	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
-		return Accepted{}, err
+		return "", err
 	} else if full {
-		return Accepted{}, ErrShed
+		return "", ErrShed
 	}
 	body, err := json.Marshal(source.Payload{Ref: ev.Ref, After: commit.SHA, Pusher: source.PayloadPusher{Name: t.By}})
 	if err != nil {
-		return Accepted{}, err
+		return "", err
 	}
-	return s.accept(ctx, e.row, source.Received{Delivery: source.Delivery{
+	acc, err := s.accept(ctx, e.row, source.Received{Delivery: source.Delivery{
 		Event: "push", Body: body,
 		Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", "x-kici-trigger": "api"},
 	}}, dedupMs)
+	return acc.DeliveryID, err
 }
