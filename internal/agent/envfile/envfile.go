@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -125,14 +124,14 @@ func checkName(name string) error {
 	return nil
 }
 
-// CheckEnv refuses variables that a step must not set for the steps after it: kici's own, and those by which a program
-// would run code that its author did not call for. A value with a NUL byte cannot be passed on.
+// CheckEnv refuses variables that a step must not set for the steps after it: kici's own, and NODE_OPTIONS, as GitHub does.
+// A value with a NUL byte cannot be passed on.
 func CheckEnv(p Pair) error {
 	name := strings.ToUpper(p.Name)
 	switch {
-	case strings.HasPrefix(name, "KICI_"), strings.HasPrefix(name, "GITHUB_"), strings.HasPrefix(name, "RUNNER_"):
+	case strings.HasPrefix(name, "KICI_"):
 		return fmt.Errorf("%s is reserved", p.Name)
-	case slices.Contains([]string{"NODE_OPTIONS", "CI"}, name):
+	case name == "NODE_OPTIONS":
 		return fmt.Errorf("%s cannot be set for later steps", p.Name)
 	case strings.ContainsAny(p.Name, "= \t\x00"):
 		return fmt.Errorf("%q is not a variable name", p.Name)

@@ -11,13 +11,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // cgroup is a job's leaf of the v2 hierarchy, with a child for each step. No controller is enabled in it: it only holds
 // processes together.
-type cgroup struct{ path string }
+type cgroup struct {
+	path string
+
+	mu    sync.Mutex
+	kills map[int]int // by step: a killed cgroup is not used again, because the kernel would kill what starts in it
+}
 
 var errNoCgroup = errors.New("no usable cgroup v2 hierarchy")
 
@@ -90,15 +96,32 @@ func (g *cgroup) dir(step int) string {
 	if step == anyStep {
 		return g.path
 	}
-	return filepath.Join(g.path, "step-"+strconv.Itoa(step))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return filepath.Join(g.path, fmt.Sprintf("step-%d.%d", step, g.kills[step]))
+}
+
+// retire makes the next process of the step start in a new cgroup.
+func (g *cgroup) retire(step int, dir string) {
+	if step == anyStep {
+		return
+	}
+	_ = syscall.Rmdir(dir)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kills == nil {
+		g.kills = map[int]int{}
+	}
+	g.kills[step]++
 }
 
 // openStep makes the step's child and opens it, for a process to be started in.
 func (g *cgroup) openStep(step int) (*os.File, error) {
-	if err := os.Mkdir(g.dir(step), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	dir := g.dir(step)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("make the step's cgroup: %w", err)
 	}
-	return os.Open(g.dir(step))
+	return os.Open(dir)
 }
 
 // pids of a step or of the whole job, at this moment.
@@ -128,6 +151,7 @@ func (g *cgroup) kill(ctx context.Context, step int) error {
 		}
 		return fmt.Errorf("kill the job's cgroup: %w", err)
 	}
+	defer g.retire(step, dir)
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
 		if err != nil || bytes.Contains(events, []byte("populated 0")) {

@@ -258,6 +258,22 @@ func TestKillsForkingTree(t *testing.T) {
 	}
 }
 
+func TestStepRunsAgainAfterItsKill(t *testing.T) {
+	methods(t, func(t *testing.T, o Options) {
+		tree := newTree(t, o)
+		for range 3 {
+			var out buffer
+			res, err := tree.Run(t.Context(), script(1, &out, "sleep 100 >/dev/null 2>&1 & echo ok"))
+			if err != nil || res.ExitCode != 0 || out.String() != "ok\n" {
+				t.Fatal(res, err, out.String())
+			}
+			if err := tree.KillStep(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestStateFileAndCleanUp(t *testing.T) {
 	methods(t, func(t *testing.T, o Options) {
 		o.StateFile = filepath.Join(t.TempDir(), "exec.json")

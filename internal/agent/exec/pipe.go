@@ -13,7 +13,7 @@ import (
 // die of a closed pipe before the job ends.
 const (
 	settleQuiet = 300 * time.Millisecond
-	settleMax   = 5 * time.Second
+	settleMax   = 2 * time.Second
 )
 
 // pipe carries one stream of a step.

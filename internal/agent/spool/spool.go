@@ -96,6 +96,9 @@ func (s *Spool) Open(step int) (*Step, error) {
 	return st, nil
 }
 
+// Discard returns a log that keeps nothing, for a step whose own could not be opened.
+func (s *Spool) Discard() *Step { return &Step{spool: s, closed: true} }
+
 // Kick makes the poster try at once, for instance because the link is back.
 func (s *Spool) Kick() { s.urgent.Signal() }
 
