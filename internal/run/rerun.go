@@ -42,13 +42,14 @@ func (s *Service) Rerun(ctx context.Context, req RerunRequest) (RerunResult, err
 	var res RerunResult
 	err := s.st.Write(ctx, func(tx *store.Tx) error {
 		var err error
-		res, err = s.rerun(tx, req)
+		res, err = s.RerunTx(tx, req)
 		return err
 	})
 	return res, err
 }
 
-func (s *Service) rerun(tx *store.Tx, req RerunRequest) (RerunResult, error) {
+// RerunTx is Rerun in the caller's transaction.
+func (s *Service) RerunTx(tx *store.Tx, req RerunRequest) (RerunResult, error) {
 	ctx := context.Background()
 	key := "rerun:" + req.RunID + ":" + req.RequestID
 	if req.RequestID != "" {

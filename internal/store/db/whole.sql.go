@@ -7,7 +7,17 @@ package db
 
 import (
 	"context"
+	"database/sql"
 )
+
+const deleteJobsOfRun = `-- name: DeleteJobsOfRun :exec
+DELETE FROM execution_jobs WHERE run_id = $1
+`
+
+func (q *Queries) DeleteJobsOfRun(ctx context.Context, runID string) error {
+	_, err := q.db.ExecContext(ctx, deleteJobsOfRun, runID)
+	return err
+}
 
 const eventsOfRun = `-- name: EventsOfRun :many
 SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id
@@ -57,6 +67,27 @@ func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEv
 		return nil, err
 	}
 	return items, nil
+}
+
+const forceJobStatus = `-- name: ForceJobStatus :exec
+UPDATE execution_jobs SET status = $3, finished_at = $4 WHERE run_id = $1 AND name = $2
+`
+
+type ForceJobStatusParams struct {
+	RunID      string
+	Name       string
+	Status     string
+	FinishedAt sql.NullInt64
+}
+
+func (q *Queries) ForceJobStatus(ctx context.Context, arg ForceJobStatusParams) error {
+	_, err := q.db.ExecContext(ctx, forceJobStatus,
+		arg.RunID,
+		arg.Name,
+		arg.Status,
+		arg.FinishedAt,
+	)
+	return err
 }
 
 const wholeAgent = `-- name: WholeAgent :one

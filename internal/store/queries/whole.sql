@@ -20,3 +20,9 @@ SELECT * FROM agents ORDER BY requested_at, id;
 
 -- name: EventsOfRun :many
 SELECT * FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id;
+
+-- name: DeleteJobsOfRun :exec
+DELETE FROM execution_jobs WHERE run_id = $1;
+
+-- name: ForceJobStatus :exec
+UPDATE execution_jobs SET status = $3, finished_at = $4 WHERE run_id = $1 AND name = $2;
