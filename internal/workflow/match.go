@@ -29,8 +29,8 @@ type Check struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// ManualEvent is ci.Event.Name of a dispatch made by hand or by the API (workflow_dispatch in YAML); a dispatch with another name
-// is a repository_dispatch whose type is ci.Event.Action.
+// ManualEvent may be ci.Event.Name of a dispatch made by hand or by the API (workflow_dispatch in YAML); one with neither name
+// nor action is manual too. Any other dispatch is a repository_dispatch, whose type is ci.Event.Action.
 const ManualEvent = "workflow_dispatch"
 
 // NeedsChangedFiles reports whether some trigger filters by paths, so that the list is worth fetching (PIPE-6).
@@ -189,7 +189,7 @@ func (m *matcher) pullRequest(t *lock.Trigger) bool {
 }
 
 func (m *matcher) dispatch(t *lock.Trigger) bool {
-	manual := m.ev.Name == ManualEvent
+	manual := m.ev.Name == ManualEvent || m.ev.Name == "" && m.ev.Action == ""
 	want := map[bool]string{true: ManualEvent, false: "repository_dispatch"}
 	if t.Manual || manual {
 		return m.record(Check{Check: "dispatch", Pattern: want[t.Manual], Value: want[manual], Passed: t.Manual == manual})

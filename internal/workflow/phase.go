@@ -25,6 +25,6 @@ var (
 
 // kiciNames are the properties of the kici context; others are null, which is worth a warning.
 var kiciNames = []string{
-	"event_name", "ref", "ref_name", "ref_type", "sha", "repository", "actor", "run_id", "run_number", "run_attempt", "workflow",
-	"job", "event", "base_ref", "head_ref", "workspace", "server_url",
+	"event_name", "ref", "ref_name", "ref_type", "sha", "repository", "repository_owner", "actor", "triggering_actor", "run_id",
+	"run_number", "run_attempt", "workflow", "job", "event", "base_ref", "head_ref", "workspace", "server_url",
 }

@@ -110,10 +110,13 @@ func (e *evaluator) context(name string) (any, error) {
 	if !ok && name == "github" {
 		v, ok = e.env.Contexts["kici"]
 	}
-	if !ok {
-		return nil, fmt.Errorf("context %q is not available here", name)
+	switch {
+	case ok:
+		return e.norm(v)
+	case name == "matrix" || name == "needs" || name == "inputs":
+		return nil, nil // a job without them
 	}
-	return e.norm(v)
+	return nil, fmt.Errorf("context %q is not available here", name)
 }
 
 // logic is && and ||: the deciding operand itself is the value.
