@@ -25,7 +25,7 @@ func runID(ctx context.Context, q *db.Queries, s Scope, ref string) (string, err
 	ref = strings.TrimSpace(ref)
 	repo, num, hash := cutLast(ref, "#")
 	if !hash {
-		num = ref
+		repo, num = "", ref
 	}
 	if n, err := strconv.ParseInt(num, 10, 64); err == nil && n > 0 && (hash || len(num) < 8) {
 		if repo != "" {
