@@ -14,7 +14,7 @@ func (a *API) secretRoutes() {
 	handle(a, get("/secrets", "List the names of secrets; values are never shown").global(), right{"secret.read", "secret.list.read"}, a.listSecrets)
 	handle(a, put("/secrets/{key}", "Set a secret").global(), right{"secret.write", "secret.set"},
 		func(ctx context.Context, c *caller, in *struct {
-			secretRef
+			SecretRef
 			Body struct {
 				Value string `json:"value" minLength:"1" maxLength:"65536"`
 			}
@@ -23,12 +23,12 @@ func (a *API) secretRoutes() {
 			return stored{true}, a.d.Secrets.Set(ctx, c.Scope.OrgID, in.Scope, in.Key, in.Body.Value)
 		})
 	handle(a, del("/secrets/{key}", "Delete a secret").global(), right{"secret.delete", "secret.delete"},
-		func(ctx context.Context, c *caller, in *secretRef) (deleted, error) {
+		func(ctx context.Context, c *caller, in *SecretRef) (deleted, error) {
 			return deleted{true}, a.d.Secrets.Delete(ctx, c.Scope.OrgID, in.Scope, in.Key)
 		})
 }
 
-type secretRef struct {
+type SecretRef struct {
 	Key   string `path:"key" maxLength:"200"`
 	Scope string `query:"scope" maxLength:"500" doc:"Empty for the organisation, repo/<identifier> for one repository"`
 }

@@ -28,8 +28,8 @@ type starter interface {
 	Trigger(ctx context.Context, r ingress.TriggerRequest) (deliveryID string, err error)
 }
 
-// sourceRef names a source in a path.
-type sourceRef struct {
+// SourceRef names a source in a path.
+type SourceRef struct {
 	Source string `path:"source" maxLength:"300" doc:"Name, id or routing key"`
 }
 
@@ -39,12 +39,12 @@ func (a *API) sourceRoutes() {
 			return a.d.Reads.Sources(ctx, c.Scope)
 		})
 	handle(a, get("/sources/{source}", "Show a source"), right{"context.read", "source.read"},
-		func(ctx context.Context, c *caller, in *sourceRef) (client.Source, error) {
+		func(ctx context.Context, c *caller, in *SourceRef) (client.Source, error) {
 			return a.d.Reads.Source(ctx, c.Scope, in.Source)
 		})
 	handle(a, post("/sources", "Add a source").global().created(), right{"source.manage", "source.create"}, a.addSource)
 	handle(a, del("/sources/{source}", "Remove a source; its runs stay"), right{"source.manage", "source.delete"},
-		func(ctx context.Context, c *caller, in *sourceRef) (deleted, error) {
+		func(ctx context.Context, c *caller, in *SourceRef) (deleted, error) {
 			s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
 			if err != nil {
 				return deleted{}, err
@@ -53,7 +53,7 @@ func (a *API) sourceRoutes() {
 		})
 	for verb, on := range map[string]bool{"enable": true, "disable": false} {
 		handle(a, post("/sources/{source}/"+verb, "Turn a source on or off"), right{"source.manage", Action("source." + verb)},
-			func(ctx context.Context, c *caller, in *sourceRef) (client.Source, error) {
+			func(ctx context.Context, c *caller, in *SourceRef) (client.Source, error) {
 				s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
 				if err != nil {
 					return s, err
@@ -65,7 +65,7 @@ func (a *API) sourceRoutes() {
 			})
 	}
 	handle(a, post("/sources/{source}/check", "Reach the source"), right{"source.manage", "source.check"},
-		func(ctx context.Context, c *caller, in *sourceRef) (client.SourceCheck, error) {
+		func(ctx context.Context, c *caller, in *SourceRef) (client.SourceCheck, error) {
 			s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
 			if err != nil {
 				return client.SourceCheck{}, err
@@ -123,7 +123,7 @@ type sourceSecret struct {
 	Secret string `json:"secret"`
 }
 
-func (a *API) revealSecret(ctx context.Context, c *caller, in *sourceRef) (sourceSecret, error) {
+func (a *API) revealSecret(ctx context.Context, c *caller, in *SourceRef) (sourceSecret, error) {
 	s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
 	if err != nil {
 		return sourceSecret{}, err
@@ -133,7 +133,7 @@ func (a *API) revealSecret(ctx context.Context, c *caller, in *sourceRef) (sourc
 }
 
 type triggerInput struct {
-	sourceRef
+	SourceRef
 	Body struct {
 		Ref string `json:"ref,omitempty" maxLength:"1000" doc:"Branch, tag or full ref; the default branch when empty"`
 	}

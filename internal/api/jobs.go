@@ -28,24 +28,24 @@ func (a *API) remember(ctx context.Context, org, key, result string) error {
 	return nil
 }
 
-// jobRef names a job in a path.
-type jobRef struct {
+// JobRef names a job in a path.
+type JobRef struct {
 	Job string `path:"job" maxLength:"900" doc:"Id, the beginning of one, or run/job such as acme/shop#482/build"`
 }
 
 func (a *API) jobRoutes() {
 	handle(a, get("/jobs/{job}", "Show a job with its steps").sampled(0.05), right{"run.read", "job.read"},
-		func(ctx context.Context, c *caller, in *jobRef) (client.Job, error) {
+		func(ctx context.Context, c *caller, in *JobRef) (client.Job, error) {
 			return a.d.Reads.Job(ctx, c.Scope, in.Job)
 		})
 	handle(a, get("/jobs/{job}/why", "Say why a job is where it is").sampled(0.05), right{"run.read", "job.why.read"},
-		func(ctx context.Context, c *caller, in *jobRef) (client.Why, error) {
+		func(ctx context.Context, c *caller, in *JobRef) (client.Why, error) {
 			return a.d.Reads.Why(ctx, c.Scope, in.Job)
 		})
 	register(a, get("/jobs/{job}/logs/stream", "Follow the log of a job, step by step: server-sent events \"lines\", then \"end\""),
 		right{"run.read", "run.logs.read"}, a.jobStream)
 	handle(a, get("/queue", "List the jobs that wait for an agent, oldest first").sampled(0.05), right{"run.read", "queue.list.read"},
-		func(ctx context.Context, c *caller, in *paging) (client.Queue, error) {
+		func(ctx context.Context, c *caller, in *Paging) (client.Queue, error) {
 			return a.d.Reads.Queue(ctx, c.Scope, read.QueueFilter{Cursor: in.Cursor, Limit: number(in.Limit)})
 		})
 }
@@ -53,7 +53,7 @@ func (a *API) jobRoutes() {
 func (a *API) clusterRoutes() {
 	handle(a, get("/agents", "List agents, newest first").seldom(), right{"scaler.read", "agent.list.read"},
 		func(ctx context.Context, c *caller, in *struct {
-			paging
+			Paging
 			All    bool   `query:"all" doc:"Also agents that are gone"`
 			Scaler string `query:"scaler" maxLength:"300"`
 		},
@@ -91,7 +91,7 @@ type deliveryRef struct {
 }
 
 type deliveriesInput struct {
-	paging
+	Paging
 	Source string `query:"source" maxLength:"300"`
 	Status string `query:"status" maxLength:"50"`
 	Event  string `query:"event" maxLength:"300"`

@@ -17,8 +17,8 @@ import (
 	"github.com/kici-go/kici/internal/run"
 )
 
-// paging is the query of every list. Bad numbers fall back to the default, large ones are clamped (ADM-8).
-type paging struct {
+// Paging is the query of every list (huma reads embedded structs only when they are exported). Bad numbers fall back to the default, large ones are clamped (ADM-8).
+type Paging struct {
 	Cursor string `query:"cursor" maxLength:"300" doc:"nextCursor of the page before"`
 	Limit  string `query:"limit" maxLength:"20" doc:"At most this many; 100 is the most"`
 }
@@ -46,8 +46,8 @@ func since(s string) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// runRef names a run in a path.
-type runRef struct {
+// RunRef names a run in a path.
+type RunRef struct {
 	Run string `path:"run" maxLength:"600" doc:"Id, the first 8 characters of one, or repository#number"`
 }
 
@@ -55,12 +55,12 @@ func (a *API) runRoutes() {
 	handle(a, get("/runs", "List runs, newest first").sampled(0.05), right{"run.read", "run.list.read"}, a.listRuns)
 	handle(a, post("/runs", "Start a workflow by hand").created(), right{"run.trigger", "run.trigger"}, a.startRun)
 	handle(a, get("/runs/{run}", "Show a run with its jobs, steps and reasons").sampled(0.05), right{"run.read", "run.read"},
-		func(ctx context.Context, c *caller, in *runRef) (client.RunDetail, error) {
+		func(ctx context.Context, c *caller, in *RunRef) (client.RunDetail, error) {
 			return a.d.Reads.Run(ctx, c.Scope, in.Run)
 		})
 	handle(a, get("/runs/{run}/jobs", "List the jobs of a run").sampled(0.05), right{"run.read", "run.jobs.read"},
 		func(ctx context.Context, c *caller, in *struct {
-			runRef
+			RunRef
 			IncludeSteps bool `query:"includeSteps"`
 		},
 		) (client.JobList, error) {
@@ -79,7 +79,7 @@ func (a *API) runRoutes() {
 }
 
 type runsInput struct {
-	paging
+	Paging
 	Status     []string `query:"status,explode" doc:"Stored statuses"`
 	Workflow   string   `query:"workflowName" maxLength:"300"`
 	Repo       string   `query:"repo" maxLength:"500"`
@@ -108,13 +108,13 @@ func (a *API) listRuns(ctx context.Context, c *caller, in *runsInput) (client.Ru
 	})
 }
 
-// idempotent is the header of requests that may be repeated (D4).
-type idempotent struct {
+// Idempotent is the header of requests that may be repeated (D4).
+type Idempotent struct {
 	Key string `header:"Idempotency-Key" maxLength:"200" doc:"Repeating a request with the same key does nothing twice"`
 }
 
 type startInput struct {
-	idempotent
+	Idempotent
 	Body struct {
 		Source   string         `json:"source" minLength:"1" maxLength:"300" doc:"Name of the source that has the workflow"`
 		Workflow string         `json:"workflow" minLength:"1" maxLength:"300"`
@@ -148,8 +148,8 @@ func (a *API) newRun(ctx context.Context, c *caller, id string) client.NewRun {
 }
 
 type cancelInput struct {
-	idempotent
-	runRef
+	Idempotent
+	RunRef
 	Body *struct {
 		Force  bool   `json:"force,omitempty" doc:"Kill at once, without a grace period"`
 		Reason string `json:"reason,omitempty" maxLength:"1000"`
@@ -187,8 +187,8 @@ func (a *API) explainTerminal(ctx context.Context, c *caller, id string, err err
 }
 
 type rerunInput struct {
-	idempotent
-	runRef
+	Idempotent
+	RunRef
 	Body *struct {
 		RequestID  string `json:"requestId,omitempty" maxLength:"200" doc:"The same as Idempotency-Key"`
 		FailedOnly bool   `json:"failedOnly,omitempty" doc:"Only the jobs that did not succeed"`
@@ -220,16 +220,16 @@ type rerunAnswer struct {
 	NewRunID string `json:"newRunId"`
 }
 
-// stepRef names a step's log in a path.
-type stepRef struct {
-	runRef
+// StepRef names a step's log in a path.
+type StepRef struct {
+	RunRef
 	Job  string `path:"job" maxLength:"600" doc:"Id or name"`
 	Step int    `path:"step" minimum:"0" maximum:"10000"`
 }
 
 func (a *API) stepLog(ctx context.Context, c *caller, in *struct {
-	stepRef
-	paging
+	StepRef
+	Paging
 },
 ) (client.LogPage, error) {
 	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
@@ -239,7 +239,7 @@ func (a *API) stepLog(ctx context.Context, c *caller, in *struct {
 	return a.d.Reads.Log(ctx, l, in.Step, in.Cursor, number(in.Limit))
 }
 
-func (a *API) rawLog(ctx context.Context, in *stepRef) (*huma.StreamResponse, error) {
+func (a *API) rawLog(ctx context.Context, in *StepRef) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
 	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
 	if err != nil {

@@ -113,7 +113,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // runEvents sends the whole run at once and whenever it has changed, and "end" when it has ended.
-func (a *API) runEvents(ctx context.Context, in *runRef) (*huma.StreamResponse, error) {
+func (a *API) runEvents(ctx context.Context, in *RunRef) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
 	id, err := a.d.Reads.RunID(ctx, c.Scope, in.Run)
 	if err == nil {
@@ -223,12 +223,12 @@ type logFollow struct {
 	onlyStep bool
 }
 
-type logQuery struct {
+type LogQuery struct {
 	Cursor      string `query:"cursor" maxLength:"200" doc:"Go on after this event id"`
 	LastEventID string `header:"Last-Event-ID" maxLength:"200"`
 }
 
-func (q logQuery) cursor() string {
+func (q LogQuery) cursor() string {
 	if q.LastEventID != "" {
 		return q.LastEventID
 	}
@@ -237,8 +237,8 @@ func (q logQuery) cursor() string {
 
 // jobStream follows every step of a job.
 func (a *API) jobStream(ctx context.Context, in *struct {
-	jobRef
-	logQuery
+	JobRef
+	LogQuery
 },
 ) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
@@ -257,8 +257,8 @@ func (a *API) jobStream(ctx context.Context, in *struct {
 
 // stepStream follows one step.
 func (a *API) stepStream(ctx context.Context, in *struct {
-	stepRef
-	logQuery
+	StepRef
+	LogQuery
 },
 ) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
