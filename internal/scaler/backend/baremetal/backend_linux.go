@@ -1,0 +1,345 @@
+package baremetal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// Backend is one bare-metal scaler on this host.
+type Backend struct {
+	entry   backend.Entry
+	host    backend.Host
+	log     *slog.Logger
+	user    *account // nil: the server's own
+	root    string   // folder of agents' directories
+	work    string   // folder of agents' workspaces; '' = inside their directories
+	boot    string
+	cgroups string // folder of agents' leaves, '' = none
+	noGroup string // why there is none
+	sets    map[string]backend.Set
+	exits   chan string
+
+	mu      sync.Mutex
+	agents  map[string]*process // identified processes that are watched
+	locks   map[string]*agentLock
+	program string // the default executable, reachable for user; set by Prepare
+}
+
+// agentLock serialises Create and Delete of one agent.
+type agentLock struct {
+	mu    sync.Mutex
+	users int
+}
+
+// privateWork is where workspaces of another user are: the data directory is closed to that user.
+const privateWork = "/var/tmp"
+
+func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
+	user, err := identity(e, f)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		entry: e, host: h, user: user, log: h.Log.With("component", "baremetal", "scaler", e.Name),
+		root: filepath.Join(h.Dir, "agents"), work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{},
+		exits: make(chan string, 256), agents: map[string]*process{}, locks: map[string]*agentLock{}, program: h.Binary,
+	}
+	if b.work == "" && user != nil {
+		b.work = filepath.Join(privateWork, "kici-agents-"+short(h.NodeID))
+	}
+	for _, s := range e.Sets {
+		if _, twice := b.sets[s.Key]; !twice { // the first of equals wins (CF-7)
+			b.sets[s.Key] = s
+		}
+	}
+	if b.boot, err = bootID(); err != nil {
+		return nil, err
+	}
+	if b.cgroups, err = cgroupBase(h.NodeID); err != nil {
+		b.noGroup = err.Error()
+	}
+	if err := os.MkdirAll(b.root, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder of agents: %w", err)
+	}
+	b.removeHalfMade()
+	return b, nil
+}
+
+// removeHalfMade removes directories that a dead process did not finish. Another scaler of this process may be making one now.
+func (b *Backend) removeHalfMade() {
+	entries, _ := os.ReadDir(b.root)
+	for _, e := range entries {
+		info, err := e.Info()
+		if strings.HasPrefix(e.Name(), newPrefix) && err == nil && time.Since(info.ModTime()) > time.Minute {
+			if err := removeTree(filepath.Join(b.root, e.Name())); err != nil {
+				b.log.Warn("remove half-made agent directory", "err", err)
+			}
+		}
+	}
+}
+
+// Capabilities implements backend.Backend.
+func (b *Backend) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Type: Type, SpawnsOnHost: true, SurvivesRestart: true, Protections: b.protections()}
+}
+
+// protections says plainly what is not protected (BM-3, DESIGN §9).
+func (b *Backend) protections() []string {
+	if b.entry.Retiring {
+		return nil
+	}
+	out := []string{"agents are processes of this machine: jobs see its files and its network"}
+	switch {
+	case b.user != nil:
+		out = append(out, "agents run as "+b.user.name+": jobs can reach each other's files and processes, and whatever else that user may")
+	case os.Geteuid() == 0:
+		out = append(out, "agents run as root (allowRoot): a job can do anything on this machine")
+	default:
+		out = append(out, "agents run as the server's own user: a job can read and change the data directory "+b.host.Dir+", its master key and database included")
+	}
+	if b.cgroups == "" {
+		out = append(out, "no cgroup can be made here ("+b.noGroup+"): what a dead agent leaves is found by its environment, which a job can hide")
+	}
+	if b.entry.Options.Bool(keyCgroups) {
+		out = append(out, "enforceCgroups is not built yet: cpu and memory limits are not enforced")
+	}
+	return out
+}
+
+// Plan implements backend.Backend.
+func (b *Backend) Plan(s backend.Spec) (json.RawMessage, error) {
+	if !agentID.MatchString(s.AgentID) {
+		return nil, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
+	}
+	return b.plan(s.AgentID).encode(), nil
+}
+
+func (b *Backend) plan(id string) record {
+	r := record{Scaler: b.entry.Name, Work: filepath.Join(b.dir(id), workFolder), Boot: b.boot}
+	if b.work != "" {
+		r.Work = filepath.Join(b.work, id)
+	}
+	if b.cgroups != "" {
+		r.Cgroup = filepath.Join(b.cgroups, id)
+	}
+	return r
+}
+
+func (b *Backend) dir(id string) string { return filepath.Join(b.root, id) }
+
+// List implements backend.Backend.
+func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
+	entries, err := os.ReadDir(b.root)
+	if err != nil {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	var out []backend.Instance
+	for _, e := range entries {
+		if !agentID.MatchString(e.Name()) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r, ok, err := readRecord(b.dir(e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if ok && r.Scaler == b.entry.Name {
+			out = append(out, b.instance(e.Name(), r))
+		}
+	}
+	return out, nil
+}
+
+// instance says what is with one agent now.
+func (b *Backend) instance(id string, r record) backend.Instance {
+	inst := backend.Instance{AgentID: id, Launch: r.encode()}
+	output := filepath.Join(b.dir(id), logFile)
+	p := b.find(id, r)
+	if p != nil && !p.gone() {
+		inst.Running, inst.Detail = true, fmt.Sprintf("pid %d", r.Pid)
+		if err := trimLog(output); err != nil {
+			b.log.Warn("trim agent output", "agent_id", id, "err", err)
+		}
+		return inst
+	}
+	inst.Unstarted = !r.Ready
+	if p != nil {
+		inst.Detail = p.exit()
+	}
+	inst.Tail = tail(output)
+	return inst
+}
+
+// find returns the identified process of a record, nil when it is dead or another has its pid.
+func (b *Backend) find(id string, r record) *process {
+	if r.Pid == 0 || r.Boot != b.boot {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.agents[id]; p != nil && p.pid == r.Pid && p.start == r.Start {
+		return p
+	}
+	p, err := openProcess(r.Pid, r.Start, func() { b.exited(id) })
+	if err != nil {
+		if !errors.Is(err, errNoProcess) {
+			b.log.Warn("identify agent process", "agent_id", id, "err", err)
+		}
+		return nil
+	}
+	b.keep(id, p)
+	return p
+}
+
+// keep remembers a process; mu is held.
+func (b *Backend) keep(id string, p *process) {
+	if old := b.agents[id]; old != nil {
+		old.close()
+	}
+	b.agents[id] = p
+}
+
+// exited hints that an agent is dead.
+func (b *Backend) exited(id string) {
+	select {
+	case b.exits <- id:
+	default: // only a hint, and the reader is behind anyway
+	}
+}
+
+// Exits implements backend.Watcher.
+func (b *Backend) Exits() <-chan string { return b.exits }
+
+// Close implements backend.Closer.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, p := range b.agents {
+		p.close()
+		delete(b.agents, id)
+	}
+	return nil
+}
+
+// lock takes an agent for Create or Delete.
+func (b *Backend) lock(id string) (unlock func()) {
+	b.mu.Lock()
+	l := b.locks[id]
+	if l == nil {
+		l = &agentLock{}
+		b.locks[id] = l
+	}
+	l.users++
+	b.mu.Unlock()
+	l.mu.Lock()
+	return func() {
+		l.mu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(b.locks, id)
+		}
+	}
+}
+
+// defaultGrace is how long an agent has between SIGTERM and SIGKILL (BM-15).
+const defaultGrace = 5 * time.Second
+
+// killPatience is how long the kernel gets to carry out SIGKILL.
+const killPatience = 5 * time.Second
+
+// Delete implements backend.Backend.
+func (b *Backend) Delete(ctx context.Context, ref backend.Ref) error {
+	if !agentID.MatchString(ref.AgentID) {
+		return fmt.Errorf("agent id %q: %w", ref.AgentID, backend.ErrNotFound)
+	}
+	defer b.lock(ref.AgentID)()
+	r, onDisk, err := readRecord(b.dir(ref.AgentID))
+	if err != nil {
+		b.log.Warn("agent record", "agent_id", ref.AgentID, "err", err) // the ledger's copy must do
+		onDisk = true
+	}
+	if !onDisk || err != nil {
+		r = b.fromLedger(ref)
+	}
+	grace := ref.Grace
+	if grace == 0 {
+		grace = defaultGrace
+	}
+	found, err := b.end(ctx, ref.AgentID, r, grace)
+	if err != nil {
+		return fmt.Errorf("end agent %s: %w", ref.AgentID, err)
+	}
+	if !found && !onDisk {
+		return fmt.Errorf("agent %s: %w", ref.AgentID, backend.ErrNotFound)
+	}
+	return nil
+}
+
+// fromLedger takes from agents.launch what proves an identity; paths are computed again, so that no row can name others.
+func (b *Backend) fromLedger(ref backend.Ref) record {
+	r := b.plan(ref.AgentID)
+	var known record
+	if len(ref.Launch) > 0 && json.Unmarshal(ref.Launch, &known) == nil {
+		r.Pid, r.Start, r.Boot = known.Pid, known.Start, known.Boot
+		if filepath.Base(known.Cgroup) == ref.AgentID && strings.HasPrefix(filepath.Base(filepath.Dir(known.Cgroup)), cgroupPrefix) {
+			r.Cgroup = known.Cgroup
+		}
+	}
+	return r
+}
+
+// end ends an agent and removes everything of it. found says that there was something.
+func (b *Backend) end(ctx context.Context, id string, r record, grace time.Duration) (found bool, err error) {
+	if p := b.find(id, r); p != nil && !p.gone() {
+		found = true
+		if err := terminate(ctx, p, grace); err != nil {
+			return true, err
+		}
+	}
+	left, err := b.endLeft(ctx, id, r)
+	found = found || left
+	if err != nil {
+		return found, err
+	}
+	for _, path := range []string{r.Work, b.dir(id)} { // the record last: it is the evidence
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		found = true
+		if err := removeTree(path); err != nil {
+			return true, fmt.Errorf("remove directory: %w", err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.agents[id]; p != nil {
+		p.close()
+		delete(b.agents, id)
+	}
+	return found, nil
+}
+
+// endLeft ends what the agent itself has started and not ended.
+func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool, err error) {
+	if r.Boot != b.boot {
+		return false, nil // another boot: nothing of it can run
+	}
+	if r.Cgroup != "" {
+		return endLeaf(ctx, r.Cgroup)
+	}
+	return sweep(ctx, id)
+}

@@ -1,0 +1,233 @@
+package baremetal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// Create implements backend.Backend. The order makes every crash harmless: the directory with the record, the leaf, the process,
+// its pid in the record, and only then the token. A process whose parent died before reads no token and leaves.
+func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	if !agentID.MatchString(s.AgentID) {
+		return backend.Instance{}, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
+	}
+	set, ok := b.sets[s.LabelSet]
+	if !ok {
+		return backend.Instance{}, fmt.Errorf("%w: scaler %s has no label set [%s]", backend.ErrRefused, b.entry.Name, s.LabelSet)
+	}
+	defer b.lock(s.AgentID)()
+	old, found, err := readRecord(b.dir(s.AgentID))
+	switch {
+	case err != nil:
+		return backend.Instance{}, fmt.Errorf("%w: %w", backend.ErrInfra, err)
+	case found:
+		if inst := b.instance(s.AgentID, old); inst.Running && old.Ready {
+			return inst, nil
+		}
+		if _, err := b.end(ctx, s.AgentID, old, 0); err != nil {
+			return backend.Instance{}, fmt.Errorf("%w: end an interrupted start: %w", backend.ErrInfra, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return backend.Instance{}, err
+	}
+	r, err := b.start(ctx, s, set)
+	if err != nil {
+		return backend.Instance{}, b.undo(s.AgentID, r, err)
+	}
+	return backend.Instance{AgentID: s.AgentID, Launch: r.encode(), Running: true, Detail: fmt.Sprintf("pid %d", r.Pid)}, nil
+}
+
+// undo removes what a failed start left; what it cannot remove stays for Delete.
+func (b *Backend) undo(id string, r record, cause error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	defer cancel()
+	if _, err := b.end(ctx, id, r, 0); err != nil {
+		b.log.Warn("undo a failed start", "agent_id", id, "err", err)
+	}
+	return cause
+}
+
+func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (record, error) {
+	r := b.plan(s.AgentID)
+	dir := b.dir(s.AgentID)
+	if err := r.create(dir); err != nil {
+		return r, fmt.Errorf("%w: make agent directory: %w", backend.ErrInfra, err)
+	}
+	if err := b.makeWork(r.Work); err != nil {
+		return r, fmt.Errorf("%w: make agent work directory: %w", backend.ErrInfra, err)
+	}
+	if r.Cgroup != "" {
+		if err := makeLeaf(r.Cgroup, b.user); err != nil {
+			b.log.Warn("agent starts without a cgroup", "agent_id", s.AgentID, "err", err)
+			r.Cgroup = ""
+		}
+	}
+	token, give, err := os.Pipe()
+	if err != nil {
+		return r, hostError(err)
+	}
+	defer give.Close()
+	p, err := b.run(&r, b.launch(s, set, r.Work), filepath.Join(dir, logFile), token)
+	_ = token.Close()
+	if err != nil {
+		return r, err
+	}
+	b.mu.Lock()
+	b.keep(s.AgentID, p)
+	b.mu.Unlock()
+	r.Pid, r.Start = p.pid, p.start
+	if err := r.write(dir); err != nil {
+		return r, fmt.Errorf("%w: write agent record: %w", backend.ErrInfra, err)
+	}
+	if err := ctx.Err(); err != nil { // cancelled meanwhile (BM-14)
+		return r, err
+	}
+	if _, err := io.WriteString(give, s.Token+"\n"); err != nil {
+		return r, fmt.Errorf("%w: hand over the token: %w", backend.ErrGuest, err)
+	}
+	r.Ready = true
+	if err := r.write(dir); err != nil {
+		return r, fmt.Errorf("%w: write agent record: %w", backend.ErrInfra, err)
+	}
+	return r, nil
+}
+
+func (b *Backend) launch(s backend.Spec, set backend.Set, work string) launch {
+	b.mu.Lock()
+	binary := b.program
+	b.mu.Unlock()
+	if own := set.Options.String(keyBinary); own != "" {
+		binary = own
+	}
+	u := b.user
+	if u != nil {
+		if info, err := os.Stat(u.home); err != nil || !info.IsDir() {
+			copied := *u
+			copied.home = work // nobody has none, and much fails without
+			u = &copied
+		}
+	}
+	return plan(launchInput{
+		binary: binary, spec: s, setEnv: set.Env, mode: set.Options.String("backpressureMode"), environ: b.host.Environ,
+		goos: runtime.GOOS, workDir: work, user: u,
+	})
+}
+
+// makeWork makes the agent's own directory: 0700, and of the user that the agent runs as.
+func (b *Backend) makeWork(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return err
+	}
+	if b.user == nil {
+		return nil
+	}
+	return os.Lchown(path, int(b.user.uid), int(b.user.gid))
+}
+
+// run starts the process in a session of its own, with its output in a file and the token's pipe as descriptor 3. Where it cannot
+// be started in its leaf it starts without.
+func (b *Backend) run(r *record, l launch, output string, token *os.File) (*process, error) {
+	out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: open agent output: %w", backend.ErrInfra, err)
+	}
+	defer out.Close()
+	pid, err := b.exec(l, r.Cgroup, out, token)
+	if err != nil && r.Cgroup != "" && cgroupError(err) {
+		b.log.Warn("agent starts without its cgroup", "cgroup", r.Cgroup, "err", err)
+		r.Cgroup = ""
+		pid, err = b.exec(l, "", out, token)
+	}
+	if err != nil {
+		return nil, hostError(err)
+	}
+	// Nobody but us can reap it, so pid and start time belong together.
+	start, err := startTime(pid)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrGuest, err)
+	}
+	id := filepath.Base(filepath.Dir(output))
+	p, err := openProcess(pid, start, func() { b.exited(id) })
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backend.ErrInfra, err)
+	}
+	return p, nil
+}
+
+func (b *Backend) exec(l launch, leaf string, out, token *os.File) (pid int, err error) {
+	cmd := exec.Cmd{
+		Path: l.path, Args: l.args, Env: l.env, Dir: l.dir, Stdout: out, Stderr: out, ExtraFiles: []*os.File{token},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if b.user != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: b.user.uid, Gid: b.user.gid, Groups: b.user.groups}
+	}
+	if leaf != "" {
+		f, err := os.Open(leaf)
+		if err != nil {
+			return 0, &leafError{err}
+		}
+		defer f.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	pid = cmd.Process.Pid
+	return pid, cmd.Process.Release() // it is watched by its pidfd
+}
+
+type leafError struct{ error }
+
+// cgroupError reports whether a start failed in a way that its cgroup can explain.
+func cgroupError(err error) bool {
+	var leaf *leafError
+	return errors.As(err, &leaf) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
+}
+
+// hostError tells what policy needs to know of a start that failed: most refusals would come again (BM-11).
+func hostError(err error) error {
+	for _, transient := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		if errors.Is(err, transient) {
+			return fmt.Errorf("%w: %w", backend.ErrNoCapacity, err)
+		}
+	}
+	for _, infra := range []error{unix.ENOSPC, unix.EIO, unix.ETXTBSY, unix.EROFS} {
+		if errors.Is(err, infra) {
+			return fmt.Errorf("%w: %w", backend.ErrInfra, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
+}
+
+// terminate asks a process group to go, then makes it go.
+func terminate(ctx context.Context, p *process, grace time.Duration) error {
+	if grace > 0 {
+		if err := p.signal(unix.SIGTERM); err != nil {
+			return fmt.Errorf("terminate process %d: %w", p.pid, err)
+		}
+		if p.wait(grace, ctx.Done()) {
+			return nil
+		}
+	}
+	if err := p.signal(unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.pid, err)
+	}
+	if !p.wait(killPatience, nil) {
+		return fmt.Errorf("process %d does not die", p.pid)
+	}
+	return nil
+}

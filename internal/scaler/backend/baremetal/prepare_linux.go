@@ -1,0 +1,137 @@
+package baremetal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// Prepare implements backend.Preparer: folders, and an agent executable that the agents' user can reach.
+func (b *Backend) Prepare(context.Context) error {
+	if b.entry.Retiring {
+		return nil
+	}
+	if b.work != "" {
+		if err := makeWorkRoot(b.work); err != nil {
+			return err
+		}
+	}
+	for _, s := range b.entry.Sets {
+		if path := s.Options.String(keyBinary); path != "" {
+			if err := executable(path, realFacts()); err != nil {
+				return err
+			}
+			if b.user != nil && !b.user.reaches(path) {
+				return fmt.Errorf("user %s cannot reach %s", b.user.name, path)
+			}
+		}
+	}
+	if b.user == nil || b.user.reaches(b.host.Binary) {
+		return nil
+	}
+	path := filepath.Join(b.work, ".bin", "kici")
+	if err := copyProgram(b.host.Binary, path); err != nil {
+		return fmt.Errorf("copy the agent executable to where %s can reach it: %w", b.user.name, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.program = path
+	return nil
+}
+
+// makeWorkRoot makes the folder that holds workspaces: passable for everybody, readable for nobody, and ours. In a folder like
+// /var/tmp somebody else could have made it first.
+func makeWorkRoot(path string) error {
+	if err := os.MkdirAll(path, 0o711); err != nil {
+		return fmt.Errorf("make work folder: %w", err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("look at work folder: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("work folder %s must be a folder that belongs to the server's user and that nobody else can write", path)
+	}
+	return nil
+}
+
+// reaches reports whether the user may execute a file and pass every folder above it.
+func (a *account) reaches(path string) bool {
+	for p := path; ; p = filepath.Dir(p) {
+		info, err := os.Stat(p)
+		if err != nil || !a.mayExecute(info) {
+			return false
+		}
+		if p == filepath.Dir(p) {
+			return true
+		}
+	}
+}
+
+func (a *account) mayExecute(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	bit := fs.FileMode(0o001)
+	switch {
+	case st.Uid == a.uid:
+		bit = 0o100
+	case st.Gid == a.gid || a.inGroup(st.Gid):
+		bit = 0o010
+	}
+	return info.Mode()&bit != 0
+}
+
+func (a *account) inGroup(gid uint32) bool {
+	for _, g := range a.groups {
+		if g == gid {
+			return true
+		}
+	}
+	return false
+}
+
+// copyProgram keeps a copy of the executable, renewed when the original has changed.
+func copyProgram(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if have, err := os.Stat(to); err == nil && have.Size() == info.Size() && have.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o711); err != nil {
+		return err
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	err = errors.Join(err, dst.Chmod(0o755), dst.Close())
+	if err == nil {
+		err = errors.Join(os.Chtimes(to+".tmp", info.ModTime(), info.ModTime()), os.Rename(to+".tmp", to))
+	}
+	return err
+}
+
+var (
+	_ backend.Backend  = (*Backend)(nil)
+	_ backend.Preparer = (*Backend)(nil)
+	_ backend.Watcher  = (*Backend)(nil)
+	_ backend.Closer   = (*Backend)(nil)
+)
