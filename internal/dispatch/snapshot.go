@@ -167,7 +167,7 @@ func (r *reader) labels(text string) ([]string, error) {
 	return list, nil
 }
 
-// holder names the run of the first of these jobs that is not ''.
+// holder names the run of the first of these jobs that is not ”.
 func (r *reader) holder(ctx context.Context, jobs ...string) (string, error) {
 	for _, id := range jobs {
 		if id == "" {

@@ -50,7 +50,9 @@ func (l *life) reconsider(jobID string, admitted bool) error {
 }
 
 // admits reports whether an edge's set holds the status.
-func admits(runOn string, status ci.JobStatus) bool { return strings.Contains(runOn, ","+string(status)+",") }
+func admits(runOn string, status ci.JobStatus) bool {
+	return strings.Contains(runOn, ","+string(status)+",")
+}
 
 // decide settles one waiting job by all its edges: it is skipped, becomes ready, or goes on waiting.
 func (l *life) decide(jobID string) error {

@@ -116,7 +116,9 @@ func (s *Service) Step(tx *store.Tx, r wire.StepStatus, agentID string) (applied
 	return rows > 0, nil
 }
 
-func knownStep(s ci.StepStatus) bool { return s == ci.StepPending || s == ci.StepRunning || s.Terminal() && knownEnd(s) }
+func knownStep(s ci.StepStatus) bool {
+	return s == ci.StepPending || s == ci.StepRunning || s.Terminal() && knownEnd(s)
+}
 
 func knownEnd(s ci.StepStatus) bool {
 	switch s {
