@@ -231,6 +231,9 @@ func (b *Backend) Close() error {
 		p.close()
 		delete(b.agents, id)
 	}
+	if b.cgroups != "" {
+		_ = os.Remove(b.cgroups) // it goes when it is empty; who needs it makes it again
+	}
 	return nil
 }
 

@@ -83,7 +83,7 @@ func ownCgroup(mountinfo, self string) (string, error) {
 
 // makeLeaf makes an agent's leaf; a user other than ours gets it, so that the agent can make its jobs' leaves.
 func makeLeaf(path string, u *account) error {
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
 	if u == nil {
