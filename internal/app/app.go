@@ -1,0 +1,347 @@
+// Package app is the composition root: it builds a server from its rooms, starts them in order and stops them in reverse,
+// and it makes the commands that need a store or an agent (D24). Decisions live in the rooms; here is only which room
+// gets what.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/api"
+	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/blob"
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/cluster"
+	"github.com/kici-go/kici/internal/dispatch"
+	"github.com/kici-go/kici/internal/fleet"
+	"github.com/kici-go/kici/internal/git"
+	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/logs"
+	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/registration"
+	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/scaler"
+	"github.com/kici-go/kici/internal/secret"
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// What --on-stop says about agents that run when the server stops.
+const (
+	OnStopKeep = "keep" // they go on and reconnect to the next start
+	OnStopEnd  = "end"  // they are ended
+)
+
+// Options say what server to build. The zero value of a field is its default.
+type Options struct {
+	DataDir     string // "" is DefaultDataDir
+	DatabaseURL string // postgres://…; "" is SQLite in the data directory
+	Host        string // "" is loopback
+	Port        int    // 0 picks a free one
+	BasePath    string // "" or /kici
+	PublicURL   string // how people reach it, with the base path; "" is made from host and port
+	OnStop      string // "" is keep
+
+	ScalerConfig string              // "" is <data-dir>/scalers.yaml, made at the first start (D15)
+	RunAs        string              // for that first scalers.yaml (D14)
+	AllowRoot    bool                // for that first scalers.yaml (D14)
+	AgentURL     string              // where agents connect; "" is this server on this machine (AG-2)
+	Environ      []string            // of this process, for agents; nil is none
+	Executable   string              // the agent's program; "" is this one
+	SecretKey    string              // KICI_SECRET_KEY
+	AdminToken   string              // KICI_BOOTSTRAP_ADMIN_TOKEN
+	Tune         func(*Tuning)       // changes defaults, for tests and the demo; may be nil
+	Log          *slog.Logger        // nil discards
+	Now          func() time.Time    // nil is time.Now
+	NewID        func() string       // nil is ci.NewID
+	StoreHooks   func(*store.Config) // of the crash harness; may be nil
+}
+
+// Tuning is the settings of the rooms.
+type Tuning struct {
+	Run      run.Settings
+	Dispatch dispatch.Settings
+	Fleet    fleet.Settings
+	Scaler   scaler.Settings
+	Ingress  ingress.Settings
+	StopIn   time.Duration // for all parts together
+}
+
+// Server is a built server. Run it once.
+type Server struct {
+	o        Options
+	tuning   Tuning
+	env      service.Env
+	log      *slog.Logger
+	data     *cluster.DataDir
+	listener net.Listener
+	created  bool // the first admin token was made by this start
+
+	store    *store.Store
+	access   *access.Service
+	secrets  *secret.Service
+	instance *cluster.Instance
+	leader   *cluster.Leader
+	runs     *run.Service
+	ingress  *ingress.Service
+	dispatch *dispatch.Dispatcher
+	fleet    *fleet.Fleet
+	node     *scaler.Node
+	logs     *logs.Store
+	metrics  *obs.Metrics
+	http     *http.Server
+
+	closers []closer // in the order in which they were opened
+	started chan struct{}
+	state   readiness
+	streams atomic.Pointer[context.Context] // ends when requests in progress must
+}
+
+type closer struct {
+	name  string
+	close func() error
+}
+
+// NewServer opens and checks everything that a server needs, and listens, but serves nothing yet. What goes wrong here is
+// the user's to mend, so every error says how.
+func NewServer(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{started: make(chan struct{})}
+	if err := s.setDefaults(o); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(context.Context) error{s.openData, s.listen, s.openStore, s.openRooms, s.openNode, s.openSurfaces} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+func (s *Server) setDefaults(o Options) error {
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	if o.OnStop == "" {
+		o.OnStop = OnStopKeep
+	}
+	if o.OnStop != OnStopKeep && o.OnStop != OnStopEnd {
+		return fmt.Errorf("--on-stop is %s or %s, not %q", OnStopKeep, OnStopEnd, o.OnStop)
+	}
+	if o.Log == nil {
+		o.Log = obs.Discard()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = ci.NewID
+	}
+	var err error
+	if o.BasePath, err = cleanBasePath(o.BasePath); err != nil {
+		return err
+	}
+	s.tuning = Tuning{
+		Run: run.DefaultSettings(), Dispatch: dispatch.DefaultSettings(), Fleet: fleet.DefaultSettings(),
+		Scaler: scaler.DefaultSettings(), StopIn: 20 * time.Second,
+	}
+	if o.Tune != nil {
+		o.Tune(&s.tuning)
+	}
+	s.o, s.log, s.env = o, o.Log, service.Env{Now: o.Now, NewID: o.NewID}
+	s.metrics = obs.NewMetrics()
+	return nil
+}
+
+// cleanBasePath returns "" or a path that begins with a slash and does not end in one.
+func cleanBasePath(p string) (string, error) {
+	p = strings.Trim(p, "/")
+	if p == "" {
+		return "", nil
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == "" || part == "." || part == ".." || strings.Trim(part, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" {
+			return "", fmt.Errorf("base path %q: use letters, digits, '-', '_' and '.' between slashes", p)
+		}
+	}
+	return "/" + p, nil
+}
+
+// opened remembers how to undo a step.
+func (s *Server) opened(name string, c func() error) { s.closers = append(s.closers, closer{name, c}) }
+
+// close undoes all steps, last first.
+func (s *Server) close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		if err := s.closers[i].close(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", s.closers[i].name, err))
+		}
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+func (s *Server) openData(context.Context) (err error) {
+	if s.o.DataDir == "" {
+		s.o.DataDir = DefaultDataDir()
+	}
+	if s.data, err = cluster.OpenDataDir(s.o.DataDir); err != nil {
+		return err
+	}
+	s.opened("data directory", s.data.Close)
+	return nil
+}
+
+func (s *Server) openStore(ctx context.Context) (err error) {
+	c := store.Config{URL: s.o.DatabaseURL, Dir: s.data.Path(), Now: s.o.Now, Log: s.log}
+	if s.o.StoreHooks != nil {
+		s.o.StoreHooks(&c)
+	}
+	if s.store, err = store.Open(ctx, c); err != nil {
+		return err
+	}
+	s.opened("store", s.store.Close)
+	keys, err := secret.LoadKeyring(s.data.Path(), s.o.SecretKey)
+	if err != nil {
+		return err
+	}
+	s.secrets = secret.New(s.store, keys)
+	s.access = access.New(s.store, s.env, s.log)
+	if s.created, err = s.access.BootstrapWith(ctx, s.data.Path(), s.o.AdminToken); err != nil {
+		return err
+	}
+	if err := s.secrets.Verify(ctx); err != nil {
+		return err
+	}
+	s.instance = cluster.NewInstance(s.store, cluster.Info{
+		InstanceID: s.data.InstanceID(), Name: hostName(), Version: obs.BuildVersion(), URL: s.URL(),
+	}, s.log)
+	if err := s.instance.Start(ctx); err != nil {
+		return fmt.Errorf("register this server: %w", err)
+	}
+	s.leader = cluster.NewLeader(s.store, s.data.InstanceID(), s.env, s.log)
+	return nil
+}
+
+// openRooms builds the services.
+func (s *Server) openRooms(context.Context) error {
+	blobs, err := blob.Open(s.data.File("blobs"))
+	if err != nil {
+		return err
+	}
+	s.opened("blob store", blobs.Close)
+	s.logs = logs.New(blobs, s.store, s.metrics, s.log, logs.Config{Now: s.o.Now})
+	s.opened("logs", s.logs.Close)
+	s.tuning.Run.ServerURL = s.URL()
+	s.runs = run.NewService(s.store, s.tuning.Run, s.env, s.log)
+	repos := git.NewRepos(git.ReposOptions{})
+	s.opened("git", func() error { repos.Close(); return nil })
+	s.ingress = ingress.New(ingress.Deps{
+		Store: s.store, InstanceID: s.data.InstanceID(), Factories: sourceFactories(repos), Secrets: ingressSecrets{s.secrets},
+		Runs: ingressRuns{s.runs}, Registrations: registration.New(s.store, s.env, s.log), BaseURL: s.URL,
+		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
+	})
+	s.opened("sources", func() error { s.ingress.Close(); return nil })
+	s.dispatch = dispatch.New(dispatch.Deps{
+		Store: s.store, Leader: s.leader, Runs: s.runs, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
+		Env: s.env, Log: s.log,
+	})
+	s.fleet = fleet.New(fleet.Deps{
+		Store: s.store, InstanceID: s.data.InstanceID(), Reports: agentReports{s.runs}, Losses: s.runs, Logs: agentLogs{s.logs},
+		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Metrics: s.metrics, Env: s.env, Log: s.log,
+		Settings: s.tuning.Fleet,
+	})
+	return nil
+}
+
+// openSurfaces builds what listens.
+func (s *Server) openSurfaces(context.Context) error {
+	steps := read.NewStepLogs(s.logs)
+	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
+	a := api.New(api.Deps{
+		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
+		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Hub: s.store, Ledger: s.store, BaseURL: s.URL,
+		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
+	})
+	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})
+	return nil
+}
+
+func (s *Server) listen(ctx context.Context) error {
+	var c net.ListenConfig
+	addr := net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port))
+	l, err := c.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return listenError(addr, err)
+	}
+	s.listener = l
+	s.opened("listener", func() error {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// URL is how people reach this server, without a trailing slash.
+func (s *Server) URL() string {
+	if s.o.PublicURL != "" {
+		return strings.TrimRight(s.o.PublicURL, "/")
+	}
+	return "http://" + s.localAddress() + s.o.BasePath
+}
+
+// localAddress is an address of the listener that can be dialled from this machine.
+func (s *Server) localAddress() string {
+	addr := s.listener.Addr().(*net.TCPAddr)
+	host := s.o.Host
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// agentURL is where agents of this node connect (AG-2).
+func (s *Server) agentURL() string {
+	if s.o.AgentURL != "" {
+		return s.o.AgentURL
+	}
+	return "ws://" + s.localAddress() + s.o.BasePath + "/ws"
+}
+
+// DataDir is the directory with all that this server keeps.
+func (s *Server) DataDir() string { return s.data.Path() }
+
+// AdminToken is the token in <data-dir>/admin.token, "" when there is none any more.
+func (s *Server) AdminToken() string {
+	token, err := access.ReadTokenFile(s.data.File(access.TokenFile))
+	if err != nil {
+		return ""
+	}
+	return token
+}
+
+// FirstStart reports whether this start made the admin token.
+func (s *Server) FirstStart() bool { return s.created }
+
+// Started is closed when the server answers and all its parts run.
+func (s *Server) Started() <-chan struct{} { return s.started }
+
+// Ready reports whether the server takes work in now; /ready asks the database as well.
+func (s *Server) Ready() bool { return s.state.get() == "" }
+
+// Close gives up a server that was never run.
+func (s *Server) Close() error { return s.close() }
+
+var _ io.Closer = (*Server)(nil)

@@ -1,0 +1,102 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+
+	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/scaler"
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/baremetal"
+)
+
+// scalerFile is the name of a first start's scalers.yaml in the data directory.
+const scalerFile = "scalers.yaml"
+
+// backendKinds are the backends: a new one is one line here.
+func backendKinds() []backend.Kind { return []backend.Kind{baremetal.Kind()} }
+
+// openNode reads scalers.yaml and builds this machine's node.
+func (s *Server) openNode(context.Context) error {
+	path := s.o.ScalerConfig
+	if path == "" {
+		path = s.data.File(scalerFile)
+		if err := s.firstScalers(path); err != nil {
+			return err
+		}
+	}
+	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Kinds: backendKinds()})
+	for _, p := range problems {
+		if p.Warning {
+			s.log.Warn("scalers.yaml", "component", "scaler", "problem", p.Error())
+		}
+	}
+	if err := scaler.Errors(problems); err != nil {
+		return fmt.Errorf("the scaler configuration is not valid:\n%w", err)
+	}
+	binary, err := s.executable()
+	if err != nil {
+		return err
+	}
+	s.node, err = scaler.New(scaler.Deps{
+		Store: s.store, Config: config, Kinds: backendKinds(),
+		Host: backend.Host{
+			NodeID: s.data.InstanceID(), Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
+		},
+		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	s.opened("scalers", s.node.Close)
+	return nil
+}
+
+// firstScalers writes scalers.yaml at the first start (D15). A server that runs as root must be told whose its agents are
+// (D14).
+func (s *Server) firstScalers(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return nil // there, or a problem that reading it will name
+	}
+	o := scaler.DefaultOptions{CPUs: runtime.NumCPU(), Labels: platformLabels(), RunAs: s.o.RunAs, AllowRoot: s.o.AllowRoot}
+	if os.Geteuid() == 0 && o.RunAs == "" && !o.AllowRoot {
+		if _, err := user.Lookup("kici"); err != nil {
+			return errors.New("this server runs as root, and its agents should not: start it once with --run-as USER " +
+				"(a user for jobs, such as kici), or with --allow-root to run jobs as root")
+		}
+		o.RunAs = "kici"
+	}
+	created, err := scaler.WriteDefault(path, o)
+	if err != nil {
+		return err
+	}
+	if created {
+		s.log.Info("wrote a first scaler configuration", "component", "app", "file", path)
+	}
+	return nil
+}
+
+// platformLabels is what jobs ask this machine by: the operating system in common words.
+func platformLabels() []string {
+	if runtime.GOOS == "darwin" {
+		return []string{"macos"}
+	}
+	return []string{runtime.GOOS}
+}
+
+// executable is this program, which is its own agent (D15). A file that was replaced while it runs is named as it was.
+func (s *Server) executable() (string, error) {
+	if s.o.Executable != "" {
+		return s.o.Executable, nil
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return filepath.EvalSymlinks(path)
+}
