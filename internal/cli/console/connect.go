@@ -145,23 +145,18 @@ func loopback(server string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// dataDirs are the places where a server on this machine keeps its data.
+// dataDirs are the places where a server on this machine keeps its data (app.DefaultDataDir): the user's own, then the one of root.
 func (c *Console) dataDirs() []string {
 	if d := c.Getenv("KICI_DATA_DIR"); d != "" {
 		return []string{d}
 	}
-	return []string{DefaultDataDir(c.Getenv), "/var/lib/kici"}
-}
-
-// DefaultDataDir is where a server keeps its data without --data-dir and KICI_DATA_DIR.
-func DefaultDataDir(getenv func(string) string) string {
-	if d := getenv("XDG_DATA_HOME"); d != "" {
-		return filepath.Join(d, "kici")
+	var dirs []string
+	if d := c.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
+		dirs = append(dirs, filepath.Join(d, "kici"))
+	} else if home := first(c.Getenv("HOME"), c.Getenv("USERPROFILE")); home != "" {
+		dirs = append(dirs, filepath.Join(home, ".local", "share", "kici"))
 	}
-	if home := first(getenv("HOME"), getenv("USERPROFILE")); home != "" {
-		return filepath.Join(home, ".local", "share", "kici")
-	}
-	return "/var/lib/kici"
+	return append(dirs, "/var/lib/kici")
 }
 
 // Client returns a client for reading.

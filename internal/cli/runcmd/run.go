@@ -17,7 +17,28 @@ func New(c *console.Console) *cobra.Command {
 		Long: `A run is one workflow at one commit. Name a run by its id, by the first 8 characters of
 its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.`,
 	}
-	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c))
+	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c))
+	return cmd
+}
+
+// jobs is the operator table's name of "kici job list".
+func jobs(c *console.Console) *cobra.Command {
+	var steps bool
+	cmd := &cobra.Command{
+		Use: "jobs RUN", Short: "List the jobs of a run", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			out, err := cl.Jobs(cmd.Context(), args[0], steps)
+			if err != nil {
+				return err
+			}
+			return c.Print(out, func() error { return Jobs(c, out.Jobs, steps) })
+		},
+	}
+	cmd.Flags().BoolVar(&steps, "include-steps", false, "show the steps of every job")
 	return cmd
 }
 

@@ -1,0 +1,211 @@
+// Package cli is the command line: one folder a noun, one file a verb. Everything here is a client of the API or works on files;
+// commands that need a server or the store are built elsewhere and injected (D24). "kici admin X" is "kici-admin X": one tree.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kici-go/kici/internal/cli/agentcmd"
+	"github.com/kici-go/kici/internal/cli/console"
+	"github.com/kici-go/kici/internal/cli/deliverycmd"
+	"github.com/kici-go/kici/internal/cli/jobcmd"
+	"github.com/kici-go/kici/internal/cli/logincmd"
+	"github.com/kici-go/kici/internal/cli/queuecmd"
+	"github.com/kici-go/kici/internal/cli/runcmd"
+	"github.com/kici-go/kici/internal/cli/scalercmd"
+	"github.com/kici-go/kici/internal/cli/secretcmd"
+	"github.com/kici-go/kici/internal/cli/sourcecmd"
+	"github.com/kici-go/kici/internal/cli/tokencmd"
+	"github.com/kici-go/kici/internal/cli/webhookcmd"
+	"github.com/kici-go/kici/internal/cli/workflowcmd"
+)
+
+// Injected is what the command line gets from outside.
+type Injected struct {
+	Version  string
+	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
+	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
+}
+
+// Execute runs the command that args (with the program's own name first) ask for, and returns the exit code.
+func Execute(ctx context.Context, args []string, in Injected) int {
+	return execute(ctx, console.New(), args, in)
+}
+
+func execute(ctx context.Context, c *console.Console, args []string, in Injected) int {
+	c.Version = in.Version
+	root := tree(c, args, in)
+	root.SetArgs(args[1:])
+	root.SetIn(c.In)
+	root.SetOut(c.Out)
+	root.SetErr(c.Err)
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(c, cmd, err)
+}
+
+// tree builds the commands: the everyday ones, or only the operator's when the program is called kici-admin.
+func tree(c *console.Console, args []string, in Injected) *cobra.Command {
+	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+	root := everyday(c, in)
+	if name == "kici-admin" {
+		root = admin(c, in)
+		root.Use = "kici-admin"
+	}
+	c.Admin = name == "kici-admin" || len(args) > 1 && args[1] == "admin"
+	globals(c, root)
+	strict(root)
+	return root
+}
+
+// groups of the help text.
+const (
+	groupWork  = "work"
+	groupWrite = "write"
+	groupRun   = "run"
+	groupAdmit = "admit"
+)
+
+func everyday(c *console.Console, in Injected) *cobra.Command {
+	root := &cobra.Command{
+		Use: "kici", Short: "A CI that starts an agent for every job",
+		Long: `kici runs workflows of git repositories, each job on an agent of its own.
+
+New here: "kici demo" shows everything in a minute. To set up: "kici server", then in a repository "kici init" and
+"kici source add local .".`,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupWork, Title: "Runs and what runs them:"},
+		&cobra.Group{ID: groupWrite, Title: "Writing workflows:"},
+		&cobra.Group{ID: groupRun, Title: "Programs:"},
+		&cobra.Group{ID: groupAdmit, Title: "Access and set-up:"},
+	)
+	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c))
+	group(root, groupWrite, workflowcmd.Commands(c)...)
+	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c))
+	group(root, groupAdmit, logincmd.Commands(c)...)
+	group(root, groupAdmit, webhookcmd.Commands()...)
+	if in.Commands != nil {
+		group(root, groupRun, in.Commands(c)...)
+	}
+	root.AddCommand(admin(c, in), version(c), docs())
+	return root
+}
+
+// admin is the operator's tree: the same commands under the operator table's names.
+func admin(c *console.Console, in Injected) *cobra.Command {
+	cmd := &cobra.Command{Use: "admin", Short: "The operator's commands (the same as kici-admin)"}
+	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c),
+		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), version(c))
+	return cmd
+}
+
+func agents(c *console.Console, in Injected) *cobra.Command {
+	if in.Agent == nil {
+		return agentcmd.New(c, nil)
+	}
+	return agentcmd.New(c, in.Agent(c))
+}
+
+func group(root *cobra.Command, id string, commands ...*cobra.Command) {
+	for _, cmd := range commands {
+		cmd.GroupID = id
+		root.AddCommand(cmd)
+	}
+}
+
+// globals adds the flags of every command (CLI-1).
+func globals(c *console.Console, root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = first(c.Version, "dev")
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.StringVar(&c.Server, "server", "", "server `address` (KICI_URL; default the last login, else "+console.DefaultServer+")")
+	f.StringVarP(&c.Server, "url", "u", "", "the same as --server")
+	f.StringVarP(&c.Token, "token", "t", "", "API token (KICI_TOKEN; found by itself on the server's machine and after \"kici login\")")
+	f.StringVarP(&c.Output, "output", "o", "table", "table, json or yaml")
+	f.StringVar(&c.Output, "format", "table", "the same as --output")
+	f.BoolVar(&c.JSON, "json", false, "the same as --output json")
+	f.BoolVar(&c.NoColor, "no-color", false, "no colours (also NO_COLOR)")
+	for _, name := range []string{"url", "format", "json"} {
+		_ = f.MarkHidden(name)
+	}
+	if c.Admin {
+		root.Flags().BoolP("cli-version", "V", false, "print the version")
+	}
+}
+
+// strict makes every wrong use an error of its own code, also below groups, where cobra would print help and succeed.
+func strict(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return console.Usage("%w", err) })
+	if args := cmd.Args; args != nil {
+		cmd.Args = func(cmd *cobra.Command, a []string) error {
+			if err := args(cmd, a); err != nil {
+				return console.Usage("%w", err)
+			}
+			return nil
+		}
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = groupOnly
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// groupOnly is what a noun without a verb does.
+func groupOnly(cmd *cobra.Command, args []string) error {
+	if v, err := cmd.Flags().GetBool("cli-version"); err == nil && v {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Root().Version)
+		return err
+	}
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("there is no %q under %q", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return console.Usage("%s", text)
+}
+
+// report prints what went wrong, and how to go on, and gives the exit code.
+func report(c *console.Console, cmd *cobra.Command, err error) int {
+	if err == nil {
+		return console.ExitOK
+	}
+	code := console.CodeOf(err)
+	var ee *console.ExitError
+	if errors.As(err, &ee) && ee.Err == nil {
+		return code
+	}
+	if errors.Is(err, context.Canceled) {
+		c.Notice("interrupted; what runs on the server goes on")
+		return console.ExitFailed
+	}
+	// cobra checks required flags and flag groups by itself and has no hook for them.
+	if text := err.Error(); strings.HasPrefix(text, "required flag(s)") || strings.HasPrefix(text, "if any flags in the group") {
+		code = console.ExitUsage
+	}
+	fmt.Fprintf(c.Err, "Error: %s\n", console.Clean(c.Explain(err)))
+	if code == console.ExitUsage {
+		fmt.Fprintf(c.Err, "See %q.\n", cmd.CommandPath()+" --help")
+	}
+	return code
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

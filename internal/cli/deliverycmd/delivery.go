@@ -1,0 +1,144 @@
+// Package deliverycmd is "kici delivery": what was received, and what was decided.
+package deliverycmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/cli/console"
+)
+
+// New returns the noun with its verbs.
+func New(c *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delivery", Aliases: []string{"deliveries", "event-log"}, Short: "Show what was delivered, and why it did or did not start a run",
+	}
+	cmd.AddCommand(list(c), show(c))
+	return cmd
+}
+
+func list(c *console.Console) *cobra.Command {
+	var q client.DeliveryQuery
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List deliveries, newest first", Args: cobra.NoArgs,
+		Example: `  kici delivery list
+  kici delivery list --source shop --status failed`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			if since > 0 {
+				q.Since = c.Now().Add(-since)
+			}
+			out, err := cl.Deliveries(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return c.Print(out, func() error { return table(c, out) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&q.Source, "source", "", "only from this source")
+	f.StringVar(&q.Status, "status", "", "only with this status")
+	f.StringVar(&q.Event, "event", "", "only this event")
+	f.DurationVar(&since, "since", 0, "only of the last `duration`, such as 24h")
+	f.IntVarP(&q.Limit, "limit", "n", 20, "at most this many (100 at once)")
+	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended")
+	return cmd
+}
+
+func table(c *console.Console, out client.DeliveryList) error {
+	if len(out.Deliveries) == 0 {
+		c.Notice("no deliveries")
+		return nil
+	}
+	rows := make([][]console.Cell, len(out.Deliveries))
+	for i, d := range out.Deliveries {
+		event := d.Event
+		if d.Action != "" {
+			event += ":" + d.Action
+		}
+		rows[i] = []console.Cell{
+			{Text: d.DeliveryID}, {Text: d.Status, Class: class(d.Status)}, {Text: d.Source}, {Text: event}, {Text: d.Ref},
+			{Text: fmt.Sprint(d.Matched)}, {Text: c.Ago(d.ReceivedAt)}, {Text: d.Error},
+		}
+	}
+	if err := c.Table([]string{"DELIVERY", "STATUS", "SOURCE", "EVENT", "REF", "RUNS", "RECEIVED", "ERROR"}, rows); err != nil {
+		return err
+	}
+	if out.NextCursor != "" {
+		c.Notice("more with --cursor %s", out.NextCursor)
+	}
+	return nil
+}
+
+func class(status string) string {
+	switch status {
+	case "processed":
+		return "success"
+	case "received", "processing":
+		return "running"
+	case "skipped":
+		return "skipped"
+	}
+	return "failed"
+}
+
+func show(c *console.Console) *cobra.Command {
+	var payload bool
+	cmd := &cobra.Command{
+		Use: "show DELIVERY", Short: "Show a delivery and what was decided for every workflow", Args: cobra.ExactArgs(1),
+		Example: "  kici delivery show 72d3162e-cc78-11e3-81ab-4c9367dc0958 --include-payload",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			d, err := cl.Delivery(cmd.Context(), args[0], payload)
+			if err != nil {
+				return err
+			}
+			return c.Print(d, func() error { return printDelivery(c, d) })
+		},
+	}
+	cmd.Flags().BoolVar(&payload, "include-payload", false, "also what was sent; this is recorded")
+	return cmd
+}
+
+func printDelivery(c *console.Console, d client.Delivery) error {
+	err := c.Fields(
+		console.Field{Name: "delivery", Value: d.DeliveryID}, console.Field{Name: "status", Value: d.Status, Class: class(d.Status)},
+		console.Field{Name: "error", Value: d.Error}, console.Field{Name: "source", Value: d.Source},
+		console.Field{Name: "event", Value: d.Event + " " + d.Action}, console.Field{Name: "repository", Value: d.Repo},
+		console.Field{Name: "ref", Value: d.Ref + " " + console.ShortSHA(d.SHA)}, console.Field{Name: "received", Value: console.At(&d.ReceivedAt)},
+		console.Field{Name: "attempts", Value: fmt.Sprint(d.Attempts)}, console.Field{Name: "repeats", Value: fmt.Sprint(d.Duplicates)},
+		console.Field{Name: "first run", Value: d.RunID}, console.Field{Name: "id", Value: d.ID},
+	)
+	if err != nil {
+		return err
+	}
+	if len(d.Decisions) > 0 {
+		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("decisions"), indent(d.Decisions))
+	}
+	if d.Payload != nil {
+		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("payload"), indent(json.RawMessage(*d.Payload)))
+	}
+	return nil
+}
+
+// indent makes JSON readable; text that is no JSON stays as it is. Both are cleaned.
+func indent(raw json.RawMessage) string {
+	var v any
+	if json.Unmarshal(raw, &v) == nil {
+		if b, err := json.MarshalIndent(v, "", "  "); err == nil {
+			raw = b
+		}
+	}
+	return console.Clean(string(raw))
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// docs writes reference pages from the commands themselves; it is for packagers and the project's own documents.
+func docs() *cobra.Command {
+	cmd := &cobra.Command{Use: "docs", Short: "Write reference pages", Hidden: true}
+	var dir string
+	man := &cobra.Command{
+		Use: "man", Short: "Write a man page for every command", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return writeMan(cmd.Root(), dir) },
+	}
+	man.Flags().StringVar(&dir, "dir", ".", "where to write")
+	table := &cobra.Command{
+		Use: "commands", Short: "Print a table of all commands in Markdown", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprint(cmd.OutOrStdout(), "| command | what it does |\n|---|---|\n")
+			each(cmd.Root(), func(sub *cobra.Command) {
+				if !sub.HasAvailableSubCommands() {
+					fmt.Fprintf(cmd.OutOrStdout(), "| `%s` | %s |\n", strings.ReplaceAll(sub.UseLine(), "|", `\|`), sub.Short)
+				}
+			})
+			return nil
+		},
+	}
+	cmd.AddCommand(man, table)
+	return cmd
+}
+
+// each visits every command that people are shown, except the second copy below admin.
+func each(cmd *cobra.Command, f func(*cobra.Command)) {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "admin" {
+		return
+	}
+	f(cmd)
+	for _, sub := range cmd.Commands() {
+		each(sub, f)
+	}
+}
+
+func writeMan(root *cobra.Command, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var failed error
+	each(root, func(cmd *cobra.Command) {
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+		if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name)), 0o644); err != nil && failed == nil {
+			failed = err
+		}
+	})
+	return failed
+}
+
+// manPage is one page in roff.
+func manPage(cmd *cobra.Command, name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %q 1\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n.B %s\n", strings.ToUpper(name), roff(name), roff(cmd.Short), roff(cmd.UseLine()))
+	if cmd.Long != "" {
+		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n", roff(cmd.Long))
+	}
+	options(&b, "OPTIONS", cmd.NonInheritedFlags())
+	options(&b, "OPTIONS OF EVERY COMMAND", cmd.InheritedFlags())
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(cmd.Example))
+	}
+	if subs := cmd.Commands(); len(subs) > 0 {
+		b.WriteString(".SH COMMANDS\n")
+		for _, sub := range subs {
+			if !sub.Hidden {
+				fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(sub.Name()), roff(sub.Short))
+			}
+		}
+	}
+	return b.String()
+}
+
+func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
+	begun := false
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		if !begun {
+			fmt.Fprintf(b, ".SH %s\n", title)
+			begun = true
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		text := "--" + f.Name
+		if f.Shorthand != "" {
+			text = "-" + f.Shorthand + ", " + text
+		}
+		fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace(text+" "+value)), roff(usage))
+	})
+}
+
+// roff escapes text.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
+			lines[i] = `\&` + l
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,204 @@
+// Package sourcecmd is "kici source": where deliveries and repositories come from.
+package sourcecmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/cli/console"
+)
+
+// New returns the noun with its verbs.
+func New(c *console.Console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "source", Aliases: []string{"sources"}, Short: "Manage where deliveries and repositories come from",
+	}
+	cmd.AddCommand(add(c), list(c), show(c), remove(c), enable(c, true), enable(c, false), check(c), trigger(c), installHook(c), webhookSecret(c))
+	return cmd
+}
+
+func list(c *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List sources", Args: cobra.NoArgs, Example: "  kici source list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			out, err := cl.Sources(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.Print(out, func() error { return table(c, out) })
+		},
+	}
+}
+
+func table(c *console.Console, out client.SourceList) error {
+	if len(out.Sources) == 0 {
+		c.Notice("no sources; add one with \"kici source add local PATH\"")
+		return nil
+	}
+	rows := make([][]console.Cell, len(out.Sources))
+	for i, s := range out.Sources {
+		state, class := "enabled", "success"
+		if !s.Enabled {
+			state, class = "disabled", "skipped"
+		}
+		rows[i] = []console.Cell{{Text: s.Name}, {Text: s.Kind}, {Text: state, Class: class}, {Text: s.Repo}, {Text: s.WebhookURL}}
+	}
+	return c.Table([]string{"SOURCE", "KIND", "STATE", "REPOSITORY", "WEBHOOK"}, rows)
+}
+
+func show(c *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use: "show SOURCE", Aliases: []string{"get"}, Short: "Show a source", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			s, err := cl.Source(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.Print(s, func() error { return fields(c, s) })
+		},
+	}
+}
+
+func fields(c *console.Console, s client.Source) error {
+	return c.Fields(
+		console.Field{Name: "source", Value: s.Name}, console.Field{Name: "kind", Value: s.Kind},
+		console.Field{Name: "enabled", Value: fmt.Sprint(s.Enabled)}, console.Field{Name: "repository", Value: s.Repo},
+		console.Field{Name: "webhook", Value: s.WebhookURL}, console.Field{Name: "options", Value: string(s.Config)},
+		console.Field{Name: "routing key", Value: s.RoutingKey}, console.Field{Name: "id", Value: s.ID},
+		console.Field{Name: "created", Value: console.At(&s.CreatedAt)},
+	)
+}
+
+func remove(c *console.Console) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "remove SOURCE", Aliases: []string{"rm", "delete"}, Short: "Remove a source and what it has registered; its runs stay",
+		Args: cobra.ExactArgs(1), Example: "  kici source remove shop --confirm",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Writer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s, err := cl.Source(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if !yes {
+				return fmt.Errorf("this would remove the %s source %s (%s): say so with --confirm", s.Kind, s.Name, s.Repo)
+			}
+			if err := cl.RemoveSource(cmd.Context(), s.ID); err != nil {
+				return err
+			}
+			c.Notice("removed %s", s.Name)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "confirm", false, "really do it")
+	return cmd
+}
+
+func enable(c *console.Console, on bool) *cobra.Command {
+	verb, short := "enable", "Take deliveries from a source again"
+	if !on {
+		verb, short = "disable", "Take no more deliveries from a source"
+	}
+	return &cobra.Command{
+		Use: verb + " SOURCE", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Writer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s, err := cl.EnableSource(cmd.Context(), args[0], on)
+			if err != nil {
+				return err
+			}
+			c.Notice("%s is %sd", s.Name, verb)
+			return nil
+		},
+	}
+}
+
+func check(c *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use: "check SOURCE", Short: "Let the server reach the source now; exit 1 when it cannot", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Writer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			out, err := cl.CheckSource(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			err = c.Print(out, func() error {
+				if !out.OK {
+					return fmt.Errorf("%s cannot be reached: %s", args[0], out.Message)
+				}
+				_, err := fmt.Fprintln(c.Out, console.CleanLine(fmt.Sprintf("ok  %s %s %s", out.DefaultBranch, console.ShortSHA(out.SHA), out.Title)))
+				return err
+			})
+			if err == nil && !out.OK {
+				return console.Exit(console.ExitFailed)
+			}
+			return err
+		},
+	}
+}
+
+func trigger(c *console.Console) *cobra.Command {
+	var ref string
+	cmd := &cobra.Command{
+		Use: "trigger SOURCE", Aliases: []string{"trigger-local"}, Short: "Treat the tip of a branch as just pushed", Args: cobra.ExactArgs(1),
+		Example: `  kici source trigger shop
+  kici source trigger shop --ref release/2.0`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Writer(cmd.Context())
+			if err != nil {
+				return err
+			}
+			out, err := cl.TriggerSource(cmd.Context(), args[0], ref)
+			if err != nil {
+				return err
+			}
+			return c.Print(out, func() error {
+				_, err := fmt.Fprintln(c.Out, out.DeliveryID)
+				c.Notice("accepted; what it started: kici run list --delivery %s", out.DeliveryID)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&ref, "ref", "", "branch, tag or full ref (default: the default branch)")
+	return cmd
+}
+
+func webhookSecret(c *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use: "webhook-secret SOURCE", Aliases: []string{"get-webhook-secret"}, Short: "Print what senders of a source sign with; this is recorded",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			secret, err := cl.SourceSecret(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.Print(map[string]string{"secret": secret}, func() error {
+				_, err := fmt.Fprintln(c.Out, console.CleanLine(secret))
+				return err
+			})
+		},
+	}
+}
