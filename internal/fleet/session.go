@@ -18,7 +18,7 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// session is one connection. Its reader goroutine owns the fields of the first group; the rest is guarded by mu.
+// session is one connection: a goroutine that reads, and for moments one that writes and one that commits reports.
 type session struct {
 	f    *Fleet
 	conn *websocket.Conn
@@ -28,14 +28,14 @@ type session struct {
 	agentID, tokenHash, nodeID string
 	managed                    bool
 
-	limits     limiter
-	violations []int64 // times, within a minute (AG-19)
+	limits     limiter // the reader's
+	violations []int64 // the committer's: times within a minute (AG-19)
 
 	lastSeen, lastBeat atomic.Int64
 	unhealthy          atomic.Bool
 
-	mu         sync.Mutex
-	idle       sync.Cond // reports became empty, or room appeared
+	mu         sync.Mutex // guards what follows
+	idle       sync.Cond  // reports became empty, or room appeared
 	out        [][]byte
 	writing    bool
 	written    bool // the writer has ended for good
