@@ -157,7 +157,9 @@ func compareIDs(a, b string) int {
 	return 1
 }
 
-func (w *world) index(id string) int { return slices.IndexFunc(w.rows, func(r Row) bool { return r.ID == id }) }
+func (w *world) index(id string) int {
+	return slices.IndexFunc(w.rows, func(r Row) bool { return r.ID == id })
+}
 
 // apply does an action at once, as record and act do over time.
 func (w *world) apply(a Action) {

@@ -127,11 +127,13 @@ func (n *Node) mint(j *job) {
 // recordStart writes the token and the undo information before anything is made.
 func (n *Node) recordStart(ctx context.Context, tx *store.Tx, j job) (bool, error) {
 	now := tx.Now()
+	// This node alone judges the deadline, so it counts by its own clock.
+	registerBy := n.d.Env.NowMs() + n.d.Settings.RegisterTimeout.Milliseconds()
 	changed, err := tx.NodeStartAgent(ctx, db.NodeStartAgentParams{
 		TokenHash:  sql.NullString{String: j.hash, Valid: true},
 		Launch:     string(j.spec.Launch),
 		Now:        now,
-		RegisterBy: sql.NullInt64{Int64: now + n.d.Settings.RegisterTimeout.Milliseconds(), Valid: true},
+		RegisterBy: sql.NullInt64{Int64: registerBy, Valid: true},
 		ID:         j.AgentID,
 	})
 	if err != nil || changed == 0 {
