@@ -27,9 +27,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
+// failer is testing.TB or *rapid.T.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
 // world is a store with runs and a dispatcher over it, and a clock that tests move (SQLite only).
 type world struct {
-	t    testing.TB
+	t    failer
 	st   *store.Store
 	runs *run.Service
 	d    *Dispatcher
