@@ -116,7 +116,7 @@ func (p *prepared) get(ctx context.Context, query string) (*sql.Stmt, error) {
 	stmt := p.cache.stmts[query]
 	p.cache.mu.RUnlock()
 	if stmt == nil {
-		made, err := p.prepare(context.WithoutCancel(ctx), stripLocking(query))
+		made, err := p.prepare(context.WithoutCancel(ctx), StripLocking(query))
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) 
 func (p *prepared) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	stmt, err := p.get(ctx, query)
 	if err != nil {
-		return p.raw.QueryRowContext(ctx, stripLocking(query), args...)
+		return p.raw.QueryRowContext(ctx, StripLocking(query), args...)
 	}
 	return stmt.QueryRowContext(ctx, args...)
 }
@@ -165,8 +165,8 @@ func (p *prepared) PrepareContext(ctx context.Context, query string) (*sql.Stmt,
 
 var locking = regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+)?(UPDATE|SHARE)(\s+OF\s+\w+)?(\s+SKIP\s+LOCKED|\s+NOWAIT)?\b`)
 
-// stripLocking removes the row locks that SQLite neither knows nor needs.
-func stripLocking(query string) string { return locking.ReplaceAllString(query, "") }
+// StripLocking removes the row locks that SQLite neither knows nor needs.
+func StripLocking(query string) string { return locking.ReplaceAllString(query, "") }
 
 // storable replaces what PostgreSQL refuses in text (NUL, invalid UTF-8), on both engines alike, because outsiders
 // choose branch names and programs choose their last words.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -48,7 +49,7 @@ func (s *Store) openPostgres(ctx context.Context, c Config) error {
 		return fmt.Errorf("read database URL: %w", err)
 	}
 	setDefault(config, "application_name", "kici")
-	if err := migratePostgres(ctx, config.Copy()); err != nil {
+	if err := migratePostgres(ctx, config.Copy(), nil); err != nil {
 		return err
 	}
 	forQueries := config.Copy()
@@ -74,10 +75,10 @@ func setDefault(c *pgx.ConnConfig, name, value string) {
 	}
 }
 
-func migratePostgres(ctx context.Context, config *pgx.ConnConfig) error {
+func migratePostgres(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error {
 	pool := stdlib.OpenDB(*config)
 	defer pool.Close()
-	return migrate(ctx, pool, PostgreSQL, nil)
+	return migrate(ctx, pool, PostgreSQL, files)
 }
 
 // acquire takes a connection, waiting no longer than pgAcquire for it.

@@ -9,11 +9,9 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -21,72 +19,115 @@ import (
 // ServerVariable names the environment variable with the URL of a PostgreSQL server where databases may be created.
 const ServerVariable = "KICI_TEST_POSTGRES"
 
-// PostgreSQLDatabase makes an empty, migrated database on the test server and drops it at the end. Without a server it
-// skips the test.
+// Making a database costs half a second, emptying one some milliseconds. So the server keeps numbered databases, and a
+// test holds the advisory lock of the one that it uses; the lock ends with its connection, whatever happens to the test.
+const (
+	lockClass    = 740155
+	databasesMax = 64
+)
+
+// PostgreSQLDatabase lends the test an empty, migrated database of the test server. Without a server it skips the test.
 func PostgreSQLDatabase(t testing.TB) *Database {
 	t.Helper()
 	server := os.Getenv(ServerVariable)
 	if server == "" {
 		t.Skipf("SKIPPED on PostgreSQL: %s is not set", ServerVariable)
 	}
-	template, err := postgresTemplate()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	lease, err := pgx.Connect(ctx, server)
 	if err != nil {
-		t.Fatalf("make template database: %v", err)
+		t.Fatalf("connect to test server: %v", err)
 	}
-	name := "kici_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	if err := createDatabase(server, name, template); err != nil {
-		t.Fatalf("create test database: %v", err)
+	t.Cleanup(func() { _ = lease.Close(context.Background()) })
+	number, err := claim(ctx, lease)
+	if err != nil {
+		t.Fatalf("claim test database: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := administer(server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-			t.Errorf("drop test database: %v", err)
-		}
-	})
+	name, err := ensureDatabase(ctx, lease, server, number)
+	if err != nil {
+		t.Fatalf("make test database: %v", err)
+	}
 	return &Database{Config: store.Config{URL: withDatabase(server, name), Dir: t.TempDir()}}
 }
 
-// postgresTemplate returns the name of a migrated database for this schema, which processes share.
-var postgresTemplate = sync.OnceValues(func() (string, error) {
-	server := os.Getenv(ServerVariable)
+func claim(ctx context.Context, lease *pgx.Conn) (number int, err error) {
+	for number = range databasesMax {
+		var mine bool
+		err := lease.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", lockClass, number).Scan(&mine)
+		if err != nil || mine {
+			return number, err
+		}
+	}
+	return 0, fmt.Errorf("all %d are in use", databasesMax)
+}
+
+// ensureDatabase makes or empties the claimed database, and drops those of the same number with another schema.
+func ensureDatabase(ctx context.Context, lease *pgx.Conn, server string, number int) (string, error) {
 	hash, err := schemaHash()
 	if err != nil {
 		return "", err
 	}
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, server)
+	name := fmt.Sprintf("kici_test_%s_%d", hash, number)
+	rows, err := lease.Query(ctx, "SELECT datname FROM pg_database WHERE datname LIKE $1", fmt.Sprintf(`kici\_test\_%%\_%d`, number))
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(740155)"); err != nil { // released with the connection
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
 		return "", err
 	}
-	name := "kici_template_" + hash
-	var exists bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil {
-		return "", err
-	}
-	if exists {
-		return name, nil
-	}
-	making := name + "_making"
-	for _, q := range []string{"DROP DATABASE IF EXISTS " + making, "CREATE DATABASE " + making} {
-		if _, err := conn.Exec(ctx, q); err != nil {
+	exists := false
+	for _, old := range found {
+		if old == name {
+			exists = true
+			continue
+		}
+		if _, err := lease.Exec(ctx, "DROP DATABASE "+pgx.Identifier{old}.Sanitize()+" WITH (FORCE)"); err != nil {
 			return "", err
 		}
 	}
-	s, err := store.Open(ctx, store.Config{URL: withDatabase(server, making)})
+	if !exists {
+		if _, err := lease.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+			return "", err
+		}
+	}
+	return name, reset(ctx, withDatabase(server, name))
+}
+
+// reset migrates the database if need be, ends what an earlier test left connected, and deletes every row.
+func reset(ctx context.Context, database string) error {
+	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
-		return "", err
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
+		return err
+	}
+	s, err := store.Open(ctx, store.Config{URL: database})
+	if err != nil {
+		return err
 	}
 	if err := s.Close(); err != nil {
-		return "", err
-	}
-	return name, patiently(func() error {
-		_, err := conn.Exec(ctx, "ALTER DATABASE "+making+" RENAME TO "+name)
 		return err
-	})
-})
+	}
+	rows, err := conn.Query(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version'")
+	if err != nil {
+		return err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	statements := []string{"SET session_replication_role = replica"} // whatever order foreign keys would want
+	for _, table := range tables {
+		statements = append(statements, "DELETE FROM "+pgx.Identifier{table}.Sanitize())
+	}
+	_, err = conn.Exec(ctx, strings.Join(statements, ";"))
+	return err
+}
 
 func schemaHash() (string, error) {
 	h := sha256.New()
@@ -101,25 +142,11 @@ func schemaHash() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
 
-func createDatabase(server, name, template string) error {
-	return patiently(func() error { return administer(server, "CREATE DATABASE "+name+" TEMPLATE "+template) })
-}
-
-// patiently repeats what PostgreSQL refuses while a closed connection to the template is still being cleaned up.
-func patiently(fn func() error) (err error) {
-	for range 50 {
-		if err = fn(); err == nil || !strings.Contains(err.Error(), "55006") {
-			return err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
-}
-
-func administer(server, statement string) error {
+// administer runs one statement on a connection of its own.
+func administer(database, statement string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, server)
+	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
 		return err
 	}
