@@ -25,7 +25,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q was accepted", bad)
 		}
 	}
-	if startTime(os.Getpid()) == 0 {
+	if StartTime(os.Getpid()) == 0 {
 		t.Error("this process has no start time")
 	}
 }

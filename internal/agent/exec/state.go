@@ -21,7 +21,7 @@ func (t *Tree) writeState() error {
 		return nil
 	}
 	s := State{JobID: t.opts.JobID, Method: t.Method(), Pid: os.Getpid(), Marker: markers(t.opts.JobID, anyStep)[0]}
-	s.StartTime = startTime(s.Pid)
+	s.StartTime = StartTime(s.Pid)
 	if t.group != nil {
 		s.Cgroup = t.group.path
 	}

@@ -130,7 +130,7 @@ func CleanUp(ctx context.Context, stateFile string) error {
 	if err != nil {
 		return err
 	}
-	if st := startTime(s.Pid); st != 0 && st == s.StartTime {
+	if st := StartTime(s.Pid); st != 0 && st == s.StartTime {
 		return fmt.Errorf("the agent of job %s is alive (pid %d)", s.JobID, s.Pid)
 	}
 	if s.Cgroup != "" {

@@ -62,7 +62,8 @@ func signalOf(s *os.ProcessState) (string, int) {
 
 func executable(path string) error { return unix.Access(path, unix.X_OK) }
 
-func startTime(int) uint64 { return 0 }
+// StartTime is not known on this system: 0.
+func StartTime(int) uint64 { return 0 }
 
 // CleanUp removes the state file; without /proc nothing can be found again.
 func CleanUp(_ context.Context, stateFile string) error { return os.Remove(stateFile) }

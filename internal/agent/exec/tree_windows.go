@@ -58,7 +58,8 @@ func executable(path string) error {
 	return err
 }
 
-func startTime(int) uint64 { return 0 }
+// StartTime is not known on this system: 0.
+func StartTime(int) uint64 { return 0 }
 
 // CleanUp removes the state file.
 func CleanUp(_ context.Context, stateFile string) error { return os.Remove(stateFile) }

@@ -201,8 +201,8 @@ func parseStat(data []byte) (process, error) {
 	return process{pid: pid, ppid: ppid, state: fields[0][0], start: start}, nil
 }
 
-// startTime identifies a process together with its pid; 0 when there is none.
-func startTime(pid int) uint64 {
+// StartTime identifies a process together with its pid; 0 when there is none.
+func StartTime(pid int) uint64 {
 	p, ok := readProcess(pid)
 	if !ok || p.dead() {
 		return 0

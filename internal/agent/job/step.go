@@ -2,10 +2,12 @@ package job
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -358,17 +360,18 @@ func (j *Job) outputs() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	total := 0
-	for name, v := range maps.Clone(out) {
-		if j.mask.Contains(v) {
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if j.mask.Contains(out[name]) {
 			delete(out, name)
 			j.notices = append(j.notices, fmt.Sprintf("The output %s is dropped: it holds a secret value.", name))
-			continue
 		}
-		total += len(name) + len(v)
 	}
-	if total > wire.MaxOutputsBytes {
-		return nil, fmt.Errorf("the outputs of the job have %d bytes, more than the limit of %d", total, wire.MaxOutputsBytes)
+	encoded, err := json.Marshal(out) // as they travel: the frame has a limit
+	if err != nil {
+		return nil, fmt.Errorf("encode the outputs: %w", err)
+	}
+	if len(encoded) > wire.MaxOutputsBytes {
+		return nil, fmt.Errorf("the outputs of the job have %d bytes, more than the limit of %d", len(encoded), wire.MaxOutputsBytes)
 	}
 	return out, nil
 }

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kici-go/kici/internal/agent/link"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestConfigFromEnv(t *testing.T) {
+	c, err := ConfigFromEnv([]string{
+		"KICI_ORCHESTRATOR_URL=ws://x/ws", "KICI_AGENT_ID=a", "KICI_LABELS=Linux, big,,linux", "KICI_PROPERTIES=a=1, b=x=y",
+		"KICI_SCALER_MANAGED=1", "KICI_SCALER_IDLE_TIMEOUT=7000", "KICI_AGENT_TOKEN_FD=3", "KICI_PORT=0", "KICI_OUTPUT=/x",
+		"HOME=/h", "SECRET_THING=1", "KICI_EXECUTION_MODE=bare-metal",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"big", "linux"}, c.Labels); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(map[string]string{"a": "1", "b": "x=y"}, c.Properties); d != "" {
+		t.Error(d)
+	}
+	if !c.Managed || c.IdleTimeout != 7*time.Second || c.TokenFD != 3 || c.PendingTimeout != time.Minute || c.ReconnectWindow != time.Minute || !c.Process {
+		t.Errorf("%+v", c)
+	}
+	if !slices.Contains(c.Environ, "SECRET_THING=1") {
+		t.Error("a scaler's environment is passed on whole")
+	}
+	c, err = ConfigFromEnv([]string{"HOME=/h", "SECRET_THING=1", "LC_TIME=C", "PATH=/bin", "KICI_AGENT_TOKEN=kat_x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"HOME=/h", "LC_TIME=C", "PATH=/bin"}, c.Environ); d != "" {
+		t.Error(d)
+	}
+	if c.ReconnectWindow != 0 {
+		t.Errorf("a static agent waits %s", c.ReconnectWindow)
+	}
+}
+
+func TestConfigReportsEveryMistake(t *testing.T) {
+	_, err := ConfigFromEnv([]string{"KICI_NONSENSE=1", "KICI_SCALER_MANAGED=maybe", "KICI_SCALER_IDLE_TIMEOUT=-1", "KICI_PROPERTIES=x", "KICI_SANDBOX=true", "KICI_DATA_DIR=/x"})
+	for _, want := range []string{"KICI_NONSENSE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT", "KICI_PROPERTIES", "KICI_SANDBOX", "KICI_DATA_DIR"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no word of %s: %v", want, err)
+		}
+	}
+	c := Config{Labels: []string{"kici:role:builder"}, AgentID: "a b", Log: discard()}
+	err = c.complete()
+	for _, want := range []string{"KICI_ORCHESTRATOR_URL", "kici:role:builder", "a b"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no word of %s: %v", want, err)
+		}
+	}
+	c = Config{URL: "http://x", Labels: []string{"kici:role:builder"}, Managed: true, Log: discard()}
+	if err := c.complete(); err != nil || c.AgentID == "" || cleanID(c.AgentID) != c.AgentID {
+		t.Error(err, c.AgentID)
+	}
+}
+
+func TestBaseURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"ws://h:4000/ws": "http://h:4000", "http://h:4000": "http://h:4000", "https://h/": "https://h", "wss://h/ci/ws/": "https://h/ci",
+		"https://h/ci": "https://h/ci", "http://u:p@h/ws?x=1#y": "http://h", " ws://h ": "http://h",
+	} {
+		if got, err := link.BaseURL(in); got != want || err != nil {
+			t.Errorf("%s: %q %v, want %q", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "h:4000", "ftp://h", "http://", "://"} {
+		if got, err := link.BaseURL(bad); err == nil {
+			t.Errorf("%q became %q", bad, got)
+		}
+	}
+}
+
+func TestLoadToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(" kat_file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{TokenFile: file}
+	if tok, err := c.loadToken(); tok != "kat_file" || err != nil {
+		t.Error(tok, err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.WriteString("kat_fd")
+	_ = w.Close()
+	c = Config{TokenFD: int(r.Fd())}
+	if tok, err := c.loadToken(); tok != "kat_fd" || err != nil {
+		t.Error(tok, err)
+	}
+	_ = os.WriteFile(file, []byte("two words"), 0o600)
+	for _, c := range []Config{{TokenFile: file}, {TokenFile: file + "x"}, {}, {TokenFD: 9999}} {
+		if tok, err := c.loadToken(); err == nil {
+			t.Errorf("%+v: %q", c, tok)
+		}
+	}
+}
+
+func TestOwnedByUs(t *testing.T) {
+	dir := t.TempDir()
+	open := filepath.Join(dir, "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := ownedByUs(open); err != nil {
+		t.Error(err)
+	}
+	_ = os.Chmod(open, 0o777)
+	if ownedByUs(open) == nil {
+		t.Error("a directory that all can write was accepted")
+	}
+	link := filepath.Join(dir, "link")
+	_ = os.Symlink(dir, link)
+	if ownedByUs(link) == nil {
+		t.Error("a symbolic link was accepted")
+	}
+}

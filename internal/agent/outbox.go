@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kici-go/kici/internal/service"
+)
+
+// maxUnacked is how many reports may be on their way: the orchestrator's commits set the pace.
+const maxUnacked = 48
+
+// outbox holds the reports of one job until they are acknowledged, and repeats them on every new connection. They are sent
+// in order.
+type outbox struct {
+	send  func(kind string, body any) bool
+	quiet func() time.Duration // the orchestrator wants a pause
+	wake  *service.Wake
+
+	mu      sync.Mutex
+	seq     int64
+	pending []report
+	sent    int // of pending, on this connection
+	drained chan struct{}
+	closed  bool // nothing is added any more
+}
+
+type report struct {
+	seq  int64
+	kind string
+	body any
+}
+
+func newOutbox(send func(string, any) bool, quiet func() time.Duration) *outbox {
+	return &outbox{send: send, quiet: quiet, wake: service.NewWake(), drained: make(chan struct{})}
+}
+
+// add queues a report; build gets its sequence number.
+func (o *outbox) add(kind string, build func(seq int64) any) {
+	o.mu.Lock()
+	o.seq++
+	o.pending = append(o.pending, report{o.seq, kind, build(o.seq)})
+	o.mu.Unlock()
+	o.wake.Signal()
+}
+
+// seal says that no report follows: drained closes when the last is acknowledged.
+func (o *outbox) seal() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.finish()
+}
+
+// ack drops every report up to seq.
+func (o *outbox) ack(seq int64) {
+	o.mu.Lock()
+	n := 0
+	for n < len(o.pending) && o.pending[n].seq <= seq {
+		n++
+	}
+	o.pending = o.pending[n:]
+	o.sent = max(o.sent-n, 0)
+	o.finish()
+	o.mu.Unlock()
+	o.wake.Signal()
+}
+
+// finish is called with mu held.
+func (o *outbox) finish() {
+	if o.closed && len(o.pending) == 0 {
+		select {
+		case <-o.drained:
+		default:
+			close(o.drained)
+		}
+	}
+}
+
+// repeat makes everything unacknowledged go out again: there is a new connection.
+func (o *outbox) repeat() {
+	o.mu.Lock()
+	o.sent = 0
+	o.mu.Unlock()
+	o.wake.Signal()
+}
+
+// run sends until ctx ends.
+func (o *outbox) run(ctx context.Context) {
+	for {
+		for {
+			if d := o.quiet(); d > 0 {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(d):
+				}
+			}
+			if !o.sendNext() {
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.wake.C():
+		}
+	}
+}
+
+// sendNext reports whether one was sent. After a failure the next connection's repeat goes on.
+func (o *outbox) sendNext() bool {
+	o.mu.Lock()
+	if o.sent >= len(o.pending) || o.sent >= maxUnacked {
+		o.mu.Unlock()
+		return false
+	}
+	r := o.pending[o.sent]
+	o.sent++ // before sending: its acknowledgement may come at once
+	o.mu.Unlock()
+	return o.send(r.kind, r.body)
+}
