@@ -19,6 +19,7 @@ type decoder struct {
 	data     []byte
 	lines    []string // of data, made when a position inside a text is first needed
 	problems []Problem
+	errors   int   // of problems that are not warnings
 	refs     []use // uses of contexts, checked when all names are known
 }
 
@@ -94,19 +95,33 @@ func (v value) start() *yaml.Node {
 	return v.n
 }
 
-func (d *decoder) add(v value, warning bool, message, cure string) {
+func (d *decoder) add(v value, p Problem) {
 	at := v.start()
-	d.problems = append(d.problems, Problem{
-		File: d.file, Line: at.Line, Col: at.Column, Field: v.at.String(), Message: message, Cure: cure, Warning: warning,
-	})
+	p.Line, p.Col = at.Line, at.Column
+	d.put(v, p)
+}
+
+func (d *decoder) put(v value, p Problem) {
+	p.File, p.Field = d.file, v.at.String()
+	d.problems = append(d.problems, p)
+	if !p.Warning {
+		d.errors++
+	}
+}
+
+// good calls f and reports whether it found no error: only then is it worth saying that something is missing.
+func (d *decoder) good(f func()) bool {
+	before := d.errors
+	f()
+	return d.errors == before
 }
 
 func (d *decoder) errorf(v value, cure, format string, args ...any) {
-	d.add(v, false, fmt.Sprintf(format, args...), cure)
+	d.add(v, Problem{Message: fmt.Sprintf(format, args...), Cure: cure})
 }
 
 func (d *decoder) warnf(v value, cure, format string, args ...any) {
-	d.add(v, true, fmt.Sprintf(format, args...), cure)
+	d.add(v, Problem{Message: fmt.Sprintf(format, args...), Cure: cure, Warning: true})
 }
 
 // wrong reports a value of the wrong kind.
@@ -325,7 +340,10 @@ func (d *decoder) expression(v value, s string, scope expr.Scope) {
 	if !expr.HasExpr(s) {
 		return
 	}
-	d.report(v, expr.CheckText(s, scope))
+	if errs := expr.CheckText(s, scope); len(errs) > 0 {
+		d.report(v, errs)
+		return
+	}
 	d.remember(v, expr.Refs(s, false))
 }
 
@@ -348,7 +366,10 @@ func (d *decoder) condition(v value, scope expr.Scope) string {
 		d.errorf(v, "remove it", "%s is empty", v.last())
 		return ""
 	}
-	d.report(v, expr.Check(s, scope))
+	if errs := expr.Check(s, scope); len(errs) > 0 {
+		d.report(v, errs)
+		return bare
+	}
 	d.remember(v, expr.Refs(s, true))
 	return bare
 }
@@ -361,9 +382,8 @@ func (d *decoder) report(v value, errs []*expr.Error) {
 
 // addAt adds a problem at an offset in a scalar's value.
 func (d *decoder) addAt(v value, off int, p Problem) {
-	p.File, p.Field = d.file, v.at.String()
 	p.Line, p.Col = d.locate(v.n, off)
-	d.problems = append(d.problems, p)
+	d.put(v, p)
 }
 
 func (d *decoder) remember(v value, refs []expr.Ref) {

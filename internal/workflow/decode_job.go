@@ -166,6 +166,7 @@ var runsOnKeys = keys{
 
 func (d *decoder) runsOn(v value) lock.Selector {
 	var s lock.Selector
+	before := d.errors
 	if v.n.Kind != mappingKind {
 		s.Labels = d.labels(v)
 	} else {
@@ -177,7 +178,7 @@ func (d *decoder) runsOn(v value) lock.Selector {
 			}
 		})
 	}
-	if len(s.Labels) == 0 && !HasErrors(d.problems) {
+	if len(s.Labels) == 0 && d.errors == before {
 		d.errorf(v, "write linux, or another label of your scalers", "runs-on names no label")
 	}
 	required := ci.NormalizeLabels(s.Labels)

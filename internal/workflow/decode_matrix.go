@@ -29,6 +29,7 @@ func (d *decoder) strategy(v value, j *lock.Job) {
 // matrix reads a map of lists, one list (dimension "value", WF-6), or a whole expression.
 func (d *decoder) matrix(v value) *lock.Matrix {
 	m := &lock.Matrix{}
+	before := d.errors
 	switch v.n.Kind {
 	case scalarKind:
 		s, _ := d.text(v)
@@ -56,7 +57,7 @@ func (d *decoder) matrix(v value) *lock.Matrix {
 			}
 		})
 	}
-	d.checkMatrix(v, m)
+	d.checkMatrix(v, m, d.errors == before)
 	return m
 }
 
@@ -118,7 +119,7 @@ func (d *decoder) combinations(v value) (out []map[string]json.RawMessage, expre
 }
 
 // checkMatrix counts the combinations and looks for excludes that can never match.
-func (d *decoder) checkMatrix(v value, m *lock.Matrix) {
+func (d *decoder) checkMatrix(v value, m *lock.Matrix, good bool) {
 	for _, e := range m.Exclude {
 		for _, k := range sortedKeys(e) {
 			if !slices.Contains(m.Order, k) {
@@ -126,7 +127,7 @@ func (d *decoder) checkMatrix(v value, m *lock.Matrix) {
 			}
 		}
 	}
-	if dynamic(m) || HasErrors(d.problems) {
+	if dynamic(m) || !good {
 		return
 	}
 	if _, err := combine(m); err != nil {

@@ -177,21 +177,23 @@ func (d *decoder) retry(v value) *lock.Retry {
 		r.MaxAttempts, _ = d.integer(v, 1, maxAttempts)
 		return r
 	}
-	ok := d.object(v, retryKeys, func(key string, v value) {
-		switch key {
-		case "max-attempts":
-			r.MaxAttempts, _ = d.integer(v, 1, maxAttempts)
-		case "delay":
-			r.DelayMs = d.duration(v)
-		case "max-delay":
-			r.MaxDelayMs = d.duration(v)
-		case "backoff":
-			if w := d.choices(v, []string{"exponential", "fixed"}); len(w) == 1 {
-				r.Backoff = w[0]
+	good := d.good(func() {
+		d.object(v, retryKeys, func(key string, v value) {
+			switch key {
+			case "max-attempts":
+				r.MaxAttempts, _ = d.integer(v, 1, maxAttempts)
+			case "delay":
+				r.DelayMs = d.duration(v)
+			case "max-delay":
+				r.MaxDelayMs = d.duration(v)
+			case "backoff":
+				if w := d.choices(v, []string{"exponential", "fixed"}); len(w) == 1 {
+					r.Backoff = w[0]
+				}
 			}
-		}
+		})
 	})
-	if ok && r.MaxAttempts == 0 && !HasErrors(d.problems) {
+	if good && r.MaxAttempts == 0 {
 		d.errorf(v, "add max-attempts: 3", "retry has no max-attempts")
 	}
 	return r

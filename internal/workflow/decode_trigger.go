@@ -54,6 +54,7 @@ func refusedTrigger(name string) string {
 // triggers reads on: in its three forms: a name, a list of names, a map.
 func (d *decoder) triggers(v value) []lock.Trigger {
 	out := []lock.Trigger{}
+	before := d.errors
 	switch v.n.Kind {
 	case mappingKind:
 		d.object(v, onKeys, func(key string, v value) { out = append(out, d.trigger(key, v)...) })
@@ -73,7 +74,7 @@ func (d *decoder) triggers(v value) []lock.Trigger {
 			}
 		})
 	}
-	if len(out) == 0 && !HasErrors(d.problems) {
+	if len(out) == 0 && d.errors == before {
 		d.errorf(v, "add push, for instance", "on has no trigger, so nothing would ever start the workflow")
 	}
 	return out
@@ -274,28 +275,30 @@ var (
 func (d *decoder) schedule(v value) lock.Trigger {
 	t := lock.Trigger{Type: TypeSchedule}
 	d.warnf(v, "", "schedule does not start runs yet: it is read and checked for a later version")
-	if !v.isNull() && !d.object(v, scheduleKeys, func(key string, v value) {
-		s, ok := d.word(v)
-		switch {
-		case !ok:
-		case key == "cron":
-			t.Cron = strings.Join(strings.Fields(s), " ")
-			if err := checkCron(t.Cron); err != nil {
-				d.errorf(v, "minute hour day-of-month month day-of-week, such as '30 4 * * 1-5'", "invalid cron expression %q: %s", short(s), err)
-			}
-		default:
-			t.Timezone = s
-			if err := checkTimezone(s); err != nil {
-				d.errorf(v, "use a name such as Europe/Berlin", "%s", err)
-			}
-		}
-	}) {
-		return t
-	}
-	if t.Cron == "" && !HasErrors(d.problems) {
+	good := d.good(func() {
+		d.filters(v, scheduleKeys, func(key string, v value) { d.scheduleField(key, v, &t) })
+	})
+	if t.Cron == "" && good {
 		d.errorf(v, "add - cron: '30 4 * * *'", "schedule has no cron")
 	}
 	return t
+}
+
+func (d *decoder) scheduleField(key string, v value, t *lock.Trigger) {
+	s, ok := d.word(v)
+	switch {
+	case !ok:
+	case key == "cron":
+		t.Cron = strings.Join(strings.Fields(s), " ")
+		if err := checkCron(t.Cron); err != nil {
+			d.errorf(v, "minute hour day-of-month month day-of-week, such as '30 4 * * 1-5'", "invalid cron expression %q: %s", short(s), err)
+		}
+	default:
+		t.Timezone = s
+		if err := checkTimezone(s); err != nil {
+			d.errorf(v, "use a name such as Europe/Berlin", "%s", err)
+		}
+	}
 }
 
 func (d *decoder) genericWebhook(v value) lock.Trigger {

@@ -93,6 +93,9 @@ func yamlProblem(file string, err error) Problem {
 	if load.ContextMsg != "" {
 		p.Message = load.ContextMsg + ": " + p.Message
 	}
+	if begin := load.ContextMark.Line; begin > 0 && begin != p.Line {
+		p.Message += fmt.Sprintf(", it begins in line %d", begin)
+	}
 	p.Message = "invalid YAML: " + p.Message
 	switch {
 	case strings.Contains(load.Message, "cannot start any token"):
