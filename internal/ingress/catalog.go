@@ -51,8 +51,8 @@ func newCatalog(d Deps, log *slog.Logger) *Catalog {
 	return &Catalog{d: d, log: log, sub: d.Store.Subscribe(store.TopicSources, ""), byKey: map[string]*entry{}}
 }
 
-// Close ends the subscription to changes.
-func (c *Catalog) Close() { c.sub.Close() }
+// close ends the subscription to changes.
+func (c *Catalog) close() { c.sub.Close() }
 
 // byName finds an undeleted source. ErrNotFound for none; other errors are the store's and must not be read as absence (ING-6).
 func (c *Catalog) byName(ctx context.Context, orgID, name string) (*entry, error) {

@@ -165,3 +165,9 @@ func New(d Deps) *Service {
 		queue:     newQueue(d.Settings.Workers),
 	}
 }
+
+// Close ends what outlives a request: fetches that nobody waits for any more, and the watch on sources.
+func (s *Service) Close() {
+	s.locks.close()
+	s.Catalog.close()
+}

@@ -36,6 +36,8 @@ type resolved struct {
 type lockCache struct {
 	now    func() time.Time
 	flight singleflight.Group
+	ctx    context.Context // of all fetches: each serves everybody who waits for it, so it does not end with the first one's
+	close  context.CancelFunc
 
 	mu    sync.Mutex
 	byKey map[string]*list.Element
@@ -50,7 +52,8 @@ type cached struct {
 }
 
 func newLockCache(now func() time.Time) *lockCache {
-	return &lockCache{now: now, byKey: map[string]*list.Element{}, order: list.New()}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &lockCache{now: now, ctx: ctx, close: cancel, byKey: map[string]*list.Element{}, order: list.New()}
 }
 
 // get returns the commit's workflows. Errors are the source's (ErrNotFound: no such commit; ErrUnreachable: try again) and are
@@ -61,8 +64,7 @@ func (c *lockCache) get(ctx context.Context, key, sha string, src source.Source)
 		return r, nil
 	}
 	ch := c.flight.DoChan(key, func() (any, error) {
-		// The fetch serves everybody who waits for it, so it does not end with the first one's context.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, fetchTimeout)
 		defer cancel()
 		r, err := fetch(ctx, src, sha)
 		if err == nil {

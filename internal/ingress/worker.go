@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -202,7 +203,7 @@ func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
 	if d.Attempts >= s.d.Settings.MaxAttempts || d.Attempts >= 3 && age >= s.d.Settings.MaxAge {
 		s.log.Error("delivery given up", "delivery_id", d.ID, "attempts", d.Attempts, "age", age.String(), "err", cause,
 			"remedy", "mend the cause, then run: kici delivery replay "+d.ID)
-		out := outcome{status: statusFailed, err: fmt.Sprintf("given up after %d attempts: %v", d.Attempts, cause)}
+		out := outcome{status: statusFailed, err: fmt.Sprintf("given up after %d attempts: %s", d.Attempts, sentence(cause))}
 		if err := s.finish(ctx, d, out); err != nil {
 			s.log.Error("give delivery up", "delivery_id", d.ID, "err", err)
 		}
@@ -210,7 +211,13 @@ func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
 	}
 	delay := backoff(d.Attempts)
 	s.log.Warn("delivery will be tried again", "delivery_id", d.ID, "attempt", d.Attempts, "delay", delay.String(), "err", cause)
-	s.putBack(ctx, d, db.RetryDeliveryParams{Error: short(cause.Error(), 2000)}, delay)
+	s.putBack(ctx, d, db.RetryDeliveryParams{Error: sentence(cause)}, delay)
+}
+
+// sentence is what people see of an error that is not theirs: without the stack of a panic, which the log has.
+func sentence(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return short(line, 2000)
 }
 
 // abandon puts a delivery back that was not tried to the end because the process stops.
