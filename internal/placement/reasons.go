@@ -140,7 +140,7 @@ func mismatchRank(k ReasonKind) int {
 func (e *explainer) full(s *scalerState, l limit) Reason {
 	name := e.scalerName(s)
 	if l.global {
-		name += " (" + nodeName(s.node) + ", over all its scalers)"
+		name = s.Name + ": " + nodeName(s.node)
 	}
 	r := Reason{Kind: ReasonCap, Limit: l.name}
 	if l.tooLarge() {
@@ -213,6 +213,7 @@ func (e *explainer) agents() {
 	var could, never []Reason
 	restCould, restNever := map[ReasonKind]int{}, map[ReasonKind]int{}
 	var single, foreign int
+	own := e.ownJobs()
 	for i := range e.pass.agents {
 		a := &e.pass.agents[i]
 		if !a.State.Live() {
@@ -225,7 +226,9 @@ func (e *explainer) agents() {
 			}
 			continue
 		case a.NodeID != "":
-			single++
+			if !own[a.BoundJob] {
+				single++
+			}
 			continue
 		}
 		list, rest := &never, restNever
@@ -252,6 +255,18 @@ func (e *explainer) agents() {
 	if foreign > 0 {
 		e.never = append(e.never, Reason{Kind: ReasonOtherOrg, Text: count(foreign, "agent") + plural(foreign, " belongs", " belong") + " to other organisations"})
 	}
+}
+
+// ownJobs are the jobs of the shape whose agents are on their way.
+func (e *explainer) ownJobs() map[string]bool {
+	if len(e.sh.booting) == 0 {
+		return nil
+	}
+	own := make(map[string]bool, len(e.sh.booting))
+	for _, j := range e.sh.booting {
+		own[e.sh.Jobs[j].ID] = true
+	}
+	return own
 }
 
 func (e *explainer) agentKind(a *agentState, matches bool) ReasonKind {
@@ -304,14 +319,12 @@ func (e *explainer) booting() Reason {
 		}
 	}
 	r := Reason{Kind: ReasonBooting, NodeID: first.NodeID, Scaler: first.Scaler, Agent: first.ID}
-	r.Text = "agent " + first.ID + " is on its way for this job"
-	if n := len(e.sh.booting); n > 1 {
-		r.Agent = ""
-		r.Text = count(n, "agent") + " are on their way for these jobs"
-	}
 	if lost > 0 {
 		r.Kind = ReasonDisconnected
-		r.Text += ", " + count(lost, "link") + " lost"
+	}
+	r.Text = bootingText(first.ID, len(e.sh.booting), lost)
+	if len(e.sh.booting) > 1 {
+		r.Agent = ""
 	}
 	return r
 }

@@ -60,19 +60,38 @@ func summaryText(k ReasonKind, n int) string {
 }
 
 func fullText(name string, l limit) string {
+	where := ""
+	if l.global {
+		where = " over all its scalers"
+	}
 	switch l.name {
 	case "maxAgents", "globalMaxAgents":
-		return name + " is full: " + strconv.FormatInt(l.used, 10) + " of " + strconv.FormatInt(l.max, 10) + " agents"
+		return name + " is full: " + strconv.FormatInt(l.used, 10) + " of " + strconv.FormatInt(l.max, 10) + " agents" + where
 	}
-	return name + " has no room for " + l.amount(l.asks) + ": " + l.amount(l.used) + " of " + l.amount(l.max) + " in use"
+	return name + " has no room for " + l.amount(l.asks) + ": " + l.amount(l.used) + " of " + l.amount(l.max) + " in use" + where
 }
 
 func tooLargeText(name string, l limit) string {
+	key, _, _ := strings.Cut(l.name, ".")
 	switch l.name {
 	case "maxAgents", "globalMaxAgents":
-		return name + " may start no agent at all (" + l.name + " is " + strconv.FormatInt(l.max, 10) + ")"
+		return name + " may start no agent at all: its " + key + " is " + strconv.FormatInt(l.max, 10)
 	}
-	return name + " can never run it: it asks for " + l.amount(l.asks) + " and " + l.name + " is " + l.amount(l.max)
+	return name + " can never run it: it asks for " + l.amount(l.asks) + ", and its " + key + " is " + l.amount(l.max)
+}
+
+func bootingText(agent string, n, lost int) string {
+	switch {
+	case n == 1 && lost == 1:
+		return "agent " + agent + " of this job lost its link"
+	case n == 1:
+		return "agent " + agent + " is on its way for this job"
+	}
+	text := count(n, "agent") + " are on their way for these jobs"
+	if lost > 0 {
+		text += "; " + strconv.Itoa(lost) + " of them lost " + plural(lost, "its link", "their links")
+	}
+	return text
 }
 
 // amount writes n in the unit of the limit.

@@ -48,7 +48,7 @@ var (
 var ownNames = map[string]bool{
 	"KICI_AGENT_TOKEN": true, "KICI_AGENT_TOKEN_FD": true, "KICI_AGENT_TOKEN_FILE": true, "KICI_ORCHESTRATOR_URL": true,
 	"KICI_AGENT_ID": true, "KICI_LABELS": true, "KICI_SCALER_MANAGED": true, "KICI_EXECUTION_MODE": true,
-	"KICI_AGENT_DIR": true, "KICI_AGENT_MARK": true,
+	"KICI_WORK_DIR": true, "KICI_AGENT_DIR": true, "KICI_AGENT_MARK": true,
 }
 
 const (
@@ -106,7 +106,7 @@ func environment(in launchInput) []string {
 	env["KICI_LABELS"] = strings.Join(in.spec.Labels, ",")
 	env["KICI_SCALER_MANAGED"] = "1"
 	env["KICI_EXECUTION_MODE"] = Type
-	env["KICI_AGENT_DIR"] = in.workDir
+	env["KICI_WORK_DIR"] = in.workDir
 	env["KICI_AGENT_TOKEN_FD"] = tokenFD
 	env[markName] = in.spec.AgentID
 	if in.mode != "" {

@@ -66,7 +66,7 @@ func agent(mode string) {
 		}
 		fmt.Println("the end")
 	}
-	dir := os.Getenv("KICI_AGENT_DIR")
+	dir := os.Getenv("KICI_WORK_DIR")
 	_ = os.WriteFile(dir+"/up", []byte(fmt.Sprint(os.Getpid(), " ", os.Getuid(), "\n")), 0o600)
 	_ = os.MkdirAll(dir+"/cache/readonly", 0o700)
 	_ = os.WriteFile(dir+"/cache/readonly/file", nil, 0o400)
