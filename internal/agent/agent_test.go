@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,7 +20,25 @@ import (
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_AS_AGENT") != "" { // the test binary plays the agent
+		playAgent()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func playAgent() {
+	cfg, err := ConfigFromEnv(os.Environ())
+	if err == nil {
+		cfg.Version = "test"
+		err = Main(context.Background(), cfg)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
 
 func managed(c *Config) { c.Managed = true }
 
