@@ -127,7 +127,7 @@ func TestRunListStaysQuick(t *testing.T) {
 		}
 		took := time.Since(began)
 		t.Logf("%+v: %v", f, took)
-		if took > 500*time.Millisecond { // about 30 ms alone; the bound is for a shared machine
+		if took > 2*time.Second { // 10 to 60 ms on a machine with nothing else to do; a query that reads the wide columns takes seconds
 			t.Errorf("%+v took %v", f, took)
 		}
 	}

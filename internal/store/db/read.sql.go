@@ -1272,23 +1272,19 @@ const readRuns = `-- name: ReadRuns :many
 SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
   delivery_id, parent_run_id, created_at, started_at, finished_at, cancelled_by, failure_reason, failure_class, init_failure
 FROM execution_runs
-WHERE org_id = $1
+WHERE execution_runs.org_id = $1
   AND (created_at, id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
   AND created_at >= $4
-  AND (CAST($5 AS TEXT) = '' OR routing_key = CAST($5 AS TEXT))
+  AND (CAST($5 AS TEXT) = '' OR execution_runs.routing_key = CAST($5 AS TEXT))
   AND (CAST($6 AS TEXT) = '' OR CAST($6 AS TEXT) LIKE '%,' || status || ',%')
   AND (CAST($7 AS TEXT) = '' OR workflow = CAST($7 AS TEXT))
   AND (CAST($8 AS TEXT) = '' OR repo = CAST($8 AS TEXT))
   AND (CAST($9 AS TEXT) = '' OR branch = CAST($9 AS TEXT))
-  AND (CAST($10 AS TEXT) = '' OR delivery_id = CAST($10 AS TEXT))
+  AND (CAST($10 AS TEXT) = '' OR execution_runs.delivery_id IN (SELECT d.id FROM deliveries d
+    WHERE d.org_id = $1 AND (d.id = CAST($10 AS TEXT) OR d.delivery_id = CAST($10 AS TEXT))))
   AND (CAST($11 AS TEXT) = ''
-    OR lower(title) LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR lower(workflow) LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR lower(repo) LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR lower(branch) LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR lower(actor) LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR sha LIKE CAST($11 AS TEXT) ESCAPE '!'
-    OR '#' || CAST(number AS TEXT) LIKE CAST($11 AS TEXT) ESCAPE '!')
+    OR lower(title || '|' || workflow || '|' || repo || '#' || CAST(number AS TEXT) || '|' || branch || '|' || actor || '|' || sha)
+      LIKE CAST($11 AS TEXT) ESCAPE '!')
 ORDER BY created_at DESC, id DESC
 LIMIT $12
 `

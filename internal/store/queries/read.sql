@@ -5,23 +5,19 @@
 SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
   delivery_id, parent_run_id, created_at, started_at, finished_at, cancelled_by, failure_reason, failure_class, init_failure
 FROM execution_runs
-WHERE org_id = sqlc.arg(org_id)
+WHERE execution_runs.org_id = sqlc.arg(org_id)
   AND (created_at, id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
   AND created_at >= sqlc.arg(since)
-  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR execution_runs.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
   AND (CAST(sqlc.arg(statuses) AS TEXT) = '' OR CAST(sqlc.arg(statuses) AS TEXT) LIKE '%,' || status || ',%')
   AND (CAST(sqlc.arg(workflow) AS TEXT) = '' OR workflow = CAST(sqlc.arg(workflow) AS TEXT))
   AND (CAST(sqlc.arg(repo) AS TEXT) = '' OR repo = CAST(sqlc.arg(repo) AS TEXT))
   AND (CAST(sqlc.arg(branch) AS TEXT) = '' OR branch = CAST(sqlc.arg(branch) AS TEXT))
-  AND (CAST(sqlc.arg(delivery_id) AS TEXT) = '' OR delivery_id = CAST(sqlc.arg(delivery_id) AS TEXT))
+  AND (CAST(sqlc.arg(delivery_id) AS TEXT) = '' OR execution_runs.delivery_id IN (SELECT d.id FROM deliveries d
+    WHERE d.org_id = sqlc.arg(org_id) AND (d.id = CAST(sqlc.arg(delivery_id) AS TEXT) OR d.delivery_id = CAST(sqlc.arg(delivery_id) AS TEXT))))
   AND (CAST(sqlc.arg(pattern) AS TEXT) = ''
-    OR lower(title) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR lower(workflow) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR lower(repo) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR lower(branch) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR lower(actor) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR sha LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!'
-    OR '#' || CAST(number AS TEXT) LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!')
+    OR lower(title || '|' || workflow || '|' || repo || '#' || CAST(number AS TEXT) || '|' || branch || '|' || actor || '|' || sha)
+      LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!')
 ORDER BY created_at DESC, id DESC
 LIMIT sqlc.arg(max_rows);
 
