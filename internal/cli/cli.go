@@ -170,6 +170,7 @@ func groupOnly(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	text := fmt.Sprintf("there is no %q under %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf("; did you mean %q?", near[0])
 	}
