@@ -90,6 +90,52 @@ func (c *txConn) PrepareContext(context.Context, string) (*sql.Stmt, error) {
 	return nil, errors.New("statements are prepared by the store")
 }
 
+// reader is the DBTX of reads outside a transaction.
+type reader struct {
+	db     db.DBTX
+	gate   func(context.Context) error // nil, or waits until a connection is free
+	detach bool                        // SQLite: watching a context costs several times the read
+}
+
+func (r *reader) enter(ctx context.Context) (context.Context, error) {
+	if err := ctx.Err(); err != nil {
+		return ctx, err
+	}
+	if r.gate != nil {
+		if err := r.gate(ctx); err != nil {
+			return ctx, err
+		}
+	}
+	if r.detach {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return ctx, nil
+}
+
+func (r *reader) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	return nil, errors.New("rows are changed in Write")
+}
+
+func (r *reader) PrepareContext(context.Context, string) (*sql.Stmt, error) {
+	return nil, errors.New("statements are prepared by the store")
+}
+
+func (r *reader) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	ctx, err := r.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.db.QueryContext(ctx, query, storable(args)...)
+}
+
+func (r *reader) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	ctx, err := r.enter(ctx)
+	if err != nil {
+		ctx = cancelled()
+	}
+	return r.db.QueryRowContext(ctx, query, storable(args)...)
+}
+
 func cancelled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

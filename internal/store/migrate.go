@@ -31,7 +31,7 @@ func migrate(ctx context.Context, pool *sql.DB, d Dialect, files fs.FS) error {
 	}
 	dialect, opts := goose.DialectSQLite3, []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if d == PostgreSQL {
-		locker, err := lock.NewPostgresSessionLocker()
+		locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300)) // tries every second
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -64,18 +65,29 @@ func TestXC142NodesThatStartTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := migrations.ReadFile("migrations/0001_init.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := fstest.MapFS{
-		"0001_init.sql":   {Data: text},
-		"9999_future.sql": {Data: []byte("-- +goose Up\nCREATE TABLE future (id TEXT);\n")},
-	}
+	newer := withFuture(t)
 	if err := migratePostgres(t.Context(), config, newer); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), Config{URL: database}); !errors.Is(err, ErrNewerSchema) {
 		t.Errorf("a newer schema gave %v", err)
 	}
+}
+
+// withFuture is the embedded schema and a migration that this binary does not know.
+func withFuture(t *testing.T) fstest.MapFS {
+	t.Helper()
+	files := fstest.MapFS{"9999_future.sql": {Data: []byte("-- +goose Up\nCREATE TABLE future (id TEXT);\n")}}
+	entries, err := fs.ReadDir(Migrations(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := fs.ReadFile(Migrations(), e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = &fstest.MapFile{Data: text}
+	}
+	return files
 }

@@ -65,7 +65,7 @@ func (s *Store) openPostgres(ctx context.Context, c Config) error {
 	}
 	e := &pgEngine{pool: pool, before: c.BeforeCommit, after: c.AfterCommit, stats: s.stats, log: c.Log}
 	e.link = startLink(config, e, s.hub, c.Log)
-	s.engine, s.reads, s.dialect = e, db.New(&pgReader{e}), PostgreSQL
+	s.engine, s.reads, s.dialect = e, db.New(&reader{db: pool, gate: e.gate}), PostgreSQL
 	return nil
 }
 
@@ -200,38 +200,13 @@ func (e *pgEngine) close() error {
 	return e.pool.Close()
 }
 
-// pgReader is the DBTX of reads outside a transaction: it makes the same text storable and bounds the wait for a connection.
-type pgReader struct{ e *pgEngine }
-
-// gate waits until a connection is free, so that the query behind it does not wait without bound.
-func (r *pgReader) gate(ctx context.Context) error {
-	conn, err := r.e.acquire(ctx)
+// gate waits, not without bound, until a connection is free.
+func (e *pgEngine) gate(ctx context.Context) error {
+	conn, err := e.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
-}
-
-func (r *pgReader) ExecContext(context.Context, string, ...any) (sql.Result, error) {
-	return nil, errors.New("rows are changed in Write")
-}
-
-func (r *pgReader) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return r.e.pool.PrepareContext(ctx, query)
-}
-
-func (r *pgReader) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := r.gate(ctx); err != nil {
-		return nil, err
-	}
-	return r.e.pool.QueryContext(ctx, query, storable(args)...)
-}
-
-func (r *pgReader) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if r.gate(ctx) != nil {
-		ctx = cancelled()
-	}
-	return r.e.pool.QueryRowContext(ctx, query, storable(args)...)
 }
 
 func isClosedPipe(err error) bool {

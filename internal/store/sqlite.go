@@ -19,7 +19,7 @@ import (
 type sqliteEngine struct {
 	*writer
 	readPool *sql.DB
-	reader   *prepared
+	prepared *prepared
 	now      func() time.Time
 }
 
@@ -49,9 +49,9 @@ func (s *Store) openSQLite(ctx context.Context, c Config) error {
 		_ = errors.Join(write.Close(), read.Close())
 		return explain(err, c.path())
 	}
-	reader := &prepared{prepare: read.PrepareContext, raw: read, cache: newStmtCache()}
-	s.engine = &sqliteEngine{writer: w, readPool: read, reader: reader, now: c.Now}
-	s.reads, s.dialect = db.New(reader), SQLite
+	stmts := &prepared{prepare: read.PrepareContext, raw: read, cache: newStmtCache()}
+	s.engine = &sqliteEngine{writer: w, readPool: read, prepared: stmts, now: c.Now}
+	s.reads, s.dialect = db.New(&reader{db: stmts, detach: true}), SQLite
 	s.stats.listening.Store(true)
 	return nil
 }
@@ -114,14 +114,19 @@ func (e *sqliteEngine) write(ctx context.Context, term int64, fn func(*Tx) error
 }
 
 func (e *sqliteEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
-	tx, err := e.readPool.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	conn, err := e.readPool.Conn(ctx)
+	if err != nil {
+		return classify(err)
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return classify(err)
 	}
 	defer tx.Rollback()
-	p := *e.reader
+	p := *e.prepared
 	p.raw, p.bind = tx, tx.StmtContext
-	view := newTx(&txConn{db: &p}, e.clock)
+	view := newTx(&txConn{db: &p, detach: true}, e.clock)
 	return classify(view.run(fn))
 }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 
 	"go.uber.org/goleak"
 )
@@ -174,15 +173,7 @@ func TestXC143NewerSchemaIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := fstest.MapFS{"9999_future.sql": {Data: []byte("-- +goose Up\nCREATE TABLE future (id TEXT);\n")}}
-	for _, entry := range []string{"0001_init.sql"} {
-		text, err := migrations.ReadFile("migrations/" + entry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		newer[entry] = &fstest.MapFile{Data: text}
-	}
-	if err := migrate(t.Context(), pool, SQLite, newer); err != nil {
+	if err := migrate(t.Context(), pool, SQLite, withFuture(t)); err != nil {
 		t.Fatal(err)
 	}
 	_ = pool.Close()
@@ -281,5 +272,51 @@ func BenchmarkWrite(b *testing.B) {
 			st := s.Stats()
 			b.ReportMetric(float64(st.Writes)/float64(st.Commits), "group")
 		})
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		s, err := Open(b.Context(), Config{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	s, err := Open(b.Context(), Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	if err := addOrg(s, "o"); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Read().Orgs(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	s, err := Open(b.Context(), Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	ctx := b.Context()
+	for b.Loop() {
+		if err := s.Snapshot(ctx, func(tx *Tx) error {
+			_, err := tx.Orgs(ctx)
+			return err
+		}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
