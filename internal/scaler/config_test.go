@@ -1,6 +1,9 @@
 package scaler
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -87,4 +90,191 @@ scalers:
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
 		t.Errorf("got\n%s\nwant\n%s", g, w)
 	}
+}
+
+// want checks one problem by the words in it; warnings are marked so.
+func expect(t *testing.T, text, words string, warning bool) {
+	t.Helper()
+	c, problems := parse(t, text)
+	if warning != (c != nil) {
+		t.Errorf("configuration %v with %v", c, problems)
+	}
+	for _, p := range problems {
+		if p.Warning == warning && strings.Contains(p.Error(), words) {
+			return
+		}
+	}
+	t.Errorf("nothing says %q: %v", words, problems)
+}
+
+func entry(more string) string {
+	return "version: 1\nscalers:\n  - name: a\n    type: bare-metal\n    maxAgents: 2\n" + more
+}
+
+func TestXS1InvalidConfigNamesPathAndKey(t *testing.T) {
+	expect(t, "version: 2\nscalers: []\n", "scalers.yaml:1:10: version: must be 1", false)
+	expect(t, "scalers: [}\n", "scalers.yaml:1:1:", false)
+	expect(t, "", "the file is empty", false)
+	expect(t, "version: 1\n", "scalers: is required (add at least one scaler)", false)
+	_, problems := LoadConfig("/does/not/exist.yaml", LoadOptions{})
+	if len(problems) != 1 || !strings.Contains(problems[0].Error(), "no such file") {
+		t.Errorf("got %v", problems)
+	}
+}
+
+func TestXS2SameLabelSetInTwoScalers(t *testing.T) {
+	two := entry("    labelSets: [{labels: [Linux, x64]}, {labels: [linux, x64]}]\n") +
+		"  - {name: b, type: bare-metal, maxAgents: 1, labelSets: [{labels: [x64, linux]}]}\n"
+	expect(t, two, "label set [linux,x64] is offered by both a and b", false)
+	c, problems := parse(t, entry("    labelSets: [{labels: [linux, x64]}, {labels: [x64, linux]}]\n"))
+	if c == nil || len(problems) > 0 {
+		t.Errorf("duplicates inside one scaler are allowed: %v", problems)
+	}
+	expect(t, entry("    labelSets: [{labels: [a]}]\n")+"  - {name: A, type: bare-metal, maxAgents: 1, labelSets: [{labels: [b]}]}\n", "two scalers named A", false)
+}
+
+func TestXS3GateAbsentFromASet(t *testing.T) {
+	expect(t, entry("    mandatoryLabels: [gpu]\n    labelSets: [{labels: [gpu, linux]}, {labels: [linux]}]\n"),
+		`scaler a: mandatory label "gpu" is not among the labels of label set 1`, false)
+	c, problems := parse(t, entry("    platform: {os: macos, arch: arm64}\n    labelSets: [{labels: [build]}]\n"))
+	if c == nil || len(problems) > 0 {
+		t.Fatalf("taints are requestable: %v", problems)
+	}
+	set := c.Scalers[0].offers(testKinds()[0], "linux", "amd64")[0]
+	if strings.Join(set.Gate, ",") != "arm64,macos" || strings.Join(set.AgentLabels, ",") != "arm64,build,kici:agent:bare-metal,kici:role:builder,kici:role:init-runner,kici:scaler:a,macos" {
+		t.Errorf("set %+v", set)
+	}
+	if !strings.Contains(strings.Join(set.Enriched, ","), "kici:os:darwin,kici:os:macos") {
+		t.Errorf("enriched %v", set.Enriched)
+	}
+	expect(t, entry("    labelSets: [{labels: [macos]}]\n"), "macos is taken as a platform that jobs must name", true)
+}
+
+func TestXS4PoolWithoutResources(t *testing.T) {
+	pool := "    warmPool: {enabled: true, size: 2}\n"
+	expect(t, entry(pool+"    labelSets: [{labels: [linux]}]\n"), "the warm pool is off", true)
+	expect(t, entry(pool+"    labelSets: [{labels: [linux], resources: {cpus: 1}}]\n"), "warm pools are not enforced yet", true)
+	c, _ := parse(t, entry(pool+"    labelSets: [{labels: [linux]}]\n"))
+	if c.Scalers[0].WarmPool.Enabled {
+		t.Error("the pool is on")
+	}
+}
+
+func TestXS5Resources(t *testing.T) {
+	set := func(r string) string { return entry("    labelSets: [{labels: [linux], resources: " + r + "}]\n") }
+	expect(t, set("{memory: 5x}"), "labelSets[0].resources.memory", false)
+	expect(t, set("{cpus: 0}"), "cpus must be above 0", false)
+	expect(t, set("{cpus: many}"), "must be a number", false)
+	expect(t, set("{requests: {cpus: 4}, limits: {cpus: 2}}"), "requests more cpus than its limit", false)
+	expect(t, set("{cpus: 1, limits: {cpus: 2}}"), "cannot stand beside", false)
+	expect(t, "version: 1\nglobalResourceCap: {maxMemory: x}\nscalers: []\n", "globalResourceCap.maxMemory", false)
+	for text, want := range map[string]string{
+		"{cpus: 1.5, memory: 2G}":                              "1500 2147483648 1500 2147483648",
+		"{requests: {cpus: 1}}":                                "1000 0 1000 0",
+		"{limits: {memory: 1k}}":                               "0 1024 0 1024",
+		"{requests: {cpus: 1}, limits: {cpus: 2, memory: 1m}}": "1000 1048576 2000 1048576",
+		"{}": "250 0 250 0",
+	} {
+		c, problems := parse(t, strings.Replace(set(text), "scalers:", "defaults: {resources: {cpus: 0.25}}\nscalers:", 1))
+		if c == nil {
+			t.Errorf("%s: %v", text, problems)
+			continue
+		}
+		r := c.Scalers[0].LabelSets[0].Resources
+		got := fmt.Sprint(r.Requests.CPUMilli, r.Requests.MemBytes, r.Limits.CPUMilli, r.Limits.MemBytes)
+		if strings.Contains(text, "limits: {memory") {
+			want = "250 1024 250 1024" // the dimension that nobody gave comes from the defaults
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestRolesBecomeLabels(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "kici:role:builder,kici:role:init-runner",
+		"    roles: []\n":            "",
+		"    roles: [all]\n":         "kici:role:builder,kici:role:init-runner",
+		"    roles: [init-runner]\n": "kici:role:init-runner",
+	} {
+		c, problems := parse(t, entry(text+"    labelSets: [{labels: [linux]}]\n"))
+		if c == nil {
+			t.Fatal(problems)
+		}
+		var got []string
+		for _, l := range c.Scalers[0].offers(testKinds()[0], "linux", "amd64")[0].AgentLabels {
+			if strings.HasPrefix(l, "kici:role:") {
+				got = append(got, l)
+			}
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestFragments(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	main := write("main", "version: 1\nglobalMaxAgents: 7\n")
+	write("b.yaml", "scalers: [{name: b, type: bare-metal, maxAgents: 1, labelSets: [{labels: [b]}]}]\n")
+	write("a.yml", "globalMaxAgents: 1\nscalers: [{name: a, type: bare-metal, maxAgents: 1, labelSets: [{labels: [a]}]}]\n")
+	write("c.txt", "{")
+	c, problems := LoadConfig(main, LoadOptions{Dir: dir, Kinds: testKinds()})
+	if c == nil || len(c.Scalers) != 2 || c.Scalers[0].Name != "a" || c.GlobalMaxAgents != 7 {
+		t.Fatalf("got %+v: %v", c, problems)
+	}
+	if len(problems) != 1 || !problems[0].Warning || !strings.Contains(problems[0].Error(), "a.yml:1:18: globalMaxAgents: a fragment gives scalers only") {
+		t.Errorf("got %v", problems)
+	}
+	write("d.yaml", "scalers: [{name: b, type: bare-metal, maxAgents: 1, labelSets: [{labels: [d]}]}]\n")
+	if c, problems := LoadConfig(main, LoadOptions{Dir: dir, Kinds: testKinds()}); c != nil || !strings.Contains(Errors(problems).Error(), "d.yaml:1:11: scalers[0]: there are two scalers named b (the first is in "+dir) {
+		t.Errorf("got %v", problems)
+	}
+}
+
+func TestHostileConfigIsHarmless(t *testing.T) {
+	for _, text := range []string{
+		"a: &a [*a]\nversion: 1\nscalers: *a\n",
+		"version: 1\nscalers: &s\n  - *s\n",
+		"version: 1\nscalers: [[[[[[[]]]]]]]\n",
+		"version: 1\nscalers: {a: b}\n",
+		"version: 1\nscalers: [1, null, {name: [], type: {}, maxAgents: [], labelSets: {}}]\n",
+		"<<: {version: 1}\n",
+		strings.Repeat("[", 5000),
+	} {
+		if c, problems := parse(t, text); c != nil || len(problems) == 0 {
+			t.Errorf("%.40q: %v %v", text, c, problems)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(DefaultConfig(DefaultOptions{CPUs: 2})))
+	f.Add([]byte("version: 1\nscalers: &s\n  - *s\n"))
+	f.Add([]byte(entry("    platform: {os: macos}\n    roles: [builder]\n    labelSets: [{labels: [a], resources: {requests: {cpus: 1}}, env: {A: b}}]\n")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, problems := ParseConfig("f", data, LoadOptions{Kinds: testKinds(), GOOS: "linux", GOARCH: "amd64"})
+		if (c == nil) != (Errors(problems) != nil) {
+			t.Fatalf("configuration %v with problems %v", c, problems)
+		}
+		if c == nil {
+			return
+		}
+		for i := range c.Scalers {
+			e := &c.Scalers[i]
+			for _, s := range e.offers(testKinds()[0], "linux", "amd64") {
+				if len(s.Declared) == 0 || len(s.Gate) > 0 && len(s.AgentLabels) == 0 {
+					t.Fatalf("set %+v", s)
+				}
+			}
+		}
+	})
 }
