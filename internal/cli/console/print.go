@@ -76,21 +76,23 @@ func Plain(texts ...string) []Cell {
 	return out
 }
 
-// Table writes rows below a header. On a terminal the widest columns are shortened until it fits; elsewhere nothing is cut.
+// Table writes rows below a header. On a terminal it is made to fit: the widest columns are shortened first, then columns from the
+// middle are left out; the first two and the last always stay. Elsewhere nothing is cut.
 func (c *Console) Table(header []string, rows [][]Cell) error {
+	header, rows = c.fit(header, rows)
 	t := table.New().Headers(header...).Border(lipgloss.HiddenBorder()).
 		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).BorderHeader(false).BorderColumn(false).Wrap(false)
 	for _, r := range rows {
 		texts := make([]string, len(r))
 		for i, cell := range r {
-			texts[i] = CleanLine(cell.Text)
+			texts[i] = cell.Text
 		}
 		t.Row(texts...)
 	}
 	t.StyleFunc(func(row, col int) lipgloss.Style {
 		s := lipgloss.NewStyle()
 		if col < len(header)-1 {
-			s = s.PaddingRight(2)
+			s = s.PaddingRight(gap)
 		}
 		if !c.Color() {
 			return s
@@ -103,11 +105,7 @@ func (c *Console) Table(header []string, rows [][]Cell) error {
 		}
 		return s
 	})
-	text := t.String()
-	if c.Width > 0 && lipgloss.Width(text) > c.Width {
-		text = t.Width(c.Width).String()
-	}
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(t.String(), "\n"), "\n") {
 		if _, err := fmt.Fprintln(c.Out, strings.TrimRight(line, " ")); err != nil {
 			return err
 		}
