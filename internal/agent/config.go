@@ -65,7 +65,10 @@ var known = []string{
 	"KICI_SCALER_PENDING_DISPATCH_TIMEOUT", "KICI_EXECUTION_MODE", "KICI_BACKPRESSURE_MODE", "KICI_JOB_HEARTBEAT_INTERVAL_MS",
 	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_MAX_LOG_SIZE_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
 	"KICI_CONCURRENCY_WAIT_TIMEOUT_MS", "KICI_RUNTIME_IMAGE", "KICI_JOB_IMAGE_AGENT", "KICI_WORK_DIR", "KICI_RECONNECT_WINDOW_MS",
-	"KICI_LOG_LEVEL", "KICI_LOG_FORMAT", "KICI_URL", "KICI_TRUSTED_ENV", markName,
+	"KICI_LOG_LEVEL", "KICI_LOG_FORMAT", "KICI_TRUSTED_ENV", "KICI_AGENT_DIR", markName,
+
+	// Of the command line client, whose user may start an agent.
+	"KICI_URL", "KICI_TOKEN", "KICI_ADMIN_URL", "KICI_ADMIN_TOKEN", "KICI_OUTPUT_FORMAT",
 
 	"KICI_RUN_ID", "KICI_JOB_ID", "KICI_STEP", "KICI_TEMP", "KICI_WORKSPACE", "KICI_EVENT_PATH", "KICI_OUTPUT", "KICI_ENV",
 	"KICI_PATH", "KICI_SUMMARY", "KICI_SHA", "KICI_REF", "KICI_REF_NAME", "KICI_REF_TYPE", "KICI_REPOSITORY",
@@ -76,6 +79,9 @@ var known = []string{
 // markName is by what a node finds the processes that an agent left behind; steps inherit it.
 const markName = "KICI_AGENT_MARK"
 
+// knownPrefixes are names that tests and the server's own settings for agents begin with.
+var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
+
 // ConfigFromEnv reads an environment. All mistakes are reported at once.
 func ConfigFromEnv(environ []string) (Config, error) {
 	e := envReader{vars: map[string]string{}}
@@ -85,7 +91,7 @@ func ConfigFromEnv(environ []string) (Config, error) {
 			continue
 		}
 		e.vars[name] = value
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !slices.ContainsFunc(knownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			e.fail("%s is not a setting of the agent", name)
 		}
 	}

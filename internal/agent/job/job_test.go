@@ -619,3 +619,39 @@ func TestBigLogIsComplete(t *testing.T) {
 		t.Errorf("%d lines", len(lines))
 	}
 }
+
+// BenchmarkLog is a step that prints as fast as it can: pipe, workflow commands, masking, lines, spool, poster.
+func BenchmarkLog(b *testing.B) {
+	file := filepath.Join(b.TempDir(), "big")
+	line := "2026-01-01T00:00:00Z some ordinary build output that compiles things [100%]\n"
+	if err := os.WriteFile(file, []byte(strings.Repeat(line, 1<<20)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(line)) << 20)
+	for b.Loop() {
+		sp := spool.New(spool.Config{
+			Dir: b.TempDir(), MaxBytes: 1 << 62, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Post: func(_ context.Context, c spool.Chunk) (wire.LogAck, error) {
+				n, err := io.Copy(io.Discard, c.Body)
+				return wire.LogAck{Offset: c.Offset + n}, err
+			},
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = sp.Run(ctx) }()
+		raw, _ := json.Marshal(lock.Job{Steps: []lock.Step{{Run: "cat " + file}}})
+		j := New(Config{
+			Spec: wire.JobSpec{JobID: "bench", Job: raw, Secrets: map[string]string{"A": "some-secret", "B": "other-secret"}},
+			Dir:  b.TempDir(), Environ: []string{"PATH=" + os.Getenv("PATH")}, Spool: sp, Report: func(wire.StepStatus) {}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		})
+		if out := j.Run(); out.Status != ci.JobSuccess {
+			b.Fatal(out)
+		}
+		if err := sp.Drained(ctx); err != nil {
+			b.Fatal(err)
+		}
+		cancel()
+		<-done
+		sp.Close()
+	}
+}

@@ -21,6 +21,8 @@ type Stream struct {
 	line   []byte // the unfinished line
 	cont   bool   // the last part ended in wire.LogContinues
 	enc    []byte
+	frame  []byte // what every line of the same millisecond begins with
+	at     int64
 	timer  *time.Timer
 	closed bool
 }
@@ -89,7 +91,10 @@ func (w *Stream) emit(now int64, line []byte, suffix string) {
 	if suffix == "" {
 		line = bytes.TrimSuffix(line, []byte("\r"))
 	}
-	w.enc = appendLine(w.enc, now, w.level, line, suffix)
+	if w.at != now || w.frame == nil {
+		w.at, w.frame = now, appendFrame(w.frame[:0], now, w.level)
+	}
+	w.enc = appendRest(append(w.enc, w.frame...), line, suffix)
 	w.cont = suffix != ""
 }
 
@@ -161,11 +166,16 @@ const hexDigits = "0123456789abcdef"
 
 // appendLine encodes a wire.LogLine by hand: it is the hot path of every job.
 func appendLine(dst []byte, ts int64, level string, msg []byte, suffix string) []byte {
-	dst = append(dst, `{"ts":`...)
-	dst = strconv.AppendInt(dst, ts, 10)
-	dst = append(append(append(dst, `,"level":"`...), level...), `","msg":"`...)
-	dst = appendString(dst, msg)
-	return append(append(dst, suffix...), "\"}\n"...)
+	return appendRest(appendFrame(dst, ts, level), msg, suffix)
+}
+
+func appendFrame(dst []byte, ts int64, level string) []byte {
+	dst = strconv.AppendInt(append(dst, `{"ts":`...), ts, 10)
+	return append(append(append(dst, `,"level":"`...), level...), `","msg":"`...)
+}
+
+func appendRest(dst, msg []byte, suffix string) []byte {
+	return append(append(appendString(dst, msg), suffix...), "\"}\n"...)
 }
 
 func appendString(dst, s []byte) []byte {
