@@ -59,23 +59,26 @@ func shrink(widths []int, room int) []int {
 		if over <= 0 {
 			return keep
 		}
-		widest := -1
-		for k, i := range keep {
-			if k > 0 && widths[i] > minCell && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
-			}
-		}
-		switch {
-		case widest >= 0:
-			widths[widest]-- // by one, so that several wide columns end up equal
+		switch at := widest(widths, keep); {
+		case at >= 0 && widths[at] > minCell:
+			widths[at]-- // by one, so that several wide columns end up equal
 		case len(keep) > keepHead+1:
 			keep = slices.Delete(keep, len(keep)-2, len(keep)-1)
-		default: // narrower than what must stay
-			last := keep[len(keep)-1]
-			if widths[last] == 1 {
-				return keep
-			}
-			widths[last] = max(widths[last]-over, 1)
+		case at >= 0 && widths[at] > 1:
+			widths[at]--
+		default:
+			return keep // the first column alone is wider than the terminal: it wraps, but it can be copied
 		}
 	}
+}
+
+// widest is the widest column but the first, -1 for none.
+func widest(widths, keep []int) int {
+	at := -1
+	for _, i := range keep[1:] {
+		if at < 0 || widths[i] > widths[at] {
+			at = i
+		}
+	}
+	return at
 }
