@@ -12,13 +12,10 @@ import (
 	"github.com/kici-go/kici/internal/store/db"
 )
 
-// The lease's life, how often it is renewed, and how much earlier than the store its holder believes it over (CLU-4).
-const (
-	LeaseLife   = 15 * time.Second
-	leaseRenew  = LeaseLife / 3
-	leaseMargin = time.Second
-	leaseRetry  = time.Second
-)
+// LeaseLife is how long a lease lasts without renewal (CLU-4).
+const LeaseLife = 15 * time.Second
+
+const dutyRetry = time.Second
 
 // Leader campaigns for leadership and holds it. The store judges who leads, by its own clock and by the term that every
 // leader write carries; what this type believes only decides whether trying is worth while.
@@ -27,6 +24,9 @@ type Leader struct {
 	id  string
 	env service.Env
 	log *slog.Logger
+
+	// The lease's life, how often it is renewed, and how much earlier than the store its holder believes it over.
+	life, renew, margin time.Duration
 
 	mu      sync.Mutex
 	term    int64     // 0 while another leads
@@ -40,7 +40,8 @@ type Leader struct {
 func NewLeader(st *store.Store, instanceID string, env service.Env, log *slog.Logger) *Leader {
 	return &Leader{
 		st: st, id: instanceID, env: env, changed: make(chan struct{}),
-		log: log.With("component", "leader", "instance_id", instanceID),
+		log:  log.With("component", "leader", "instance_id", instanceID),
+		life: LeaseLife, renew: LeaseLife / 3, margin: LeaseLife / 15,
 	}
 }
 
@@ -78,7 +79,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		wait, err := l.campaign(ctx)
 		if err != nil && ctx.Err() == nil {
 			l.log.Error("renew leadership", "err", err)
-			wait = leaseRetry
+			wait = l.margin
 		}
 		timer.Reset(wait)
 	}
@@ -125,7 +126,7 @@ func (l *Leader) during(ctx context.Context, term int64, fn func(ctx context.Con
 		l.log.Error("leader duty", "term", term, "err", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(leaseRetry):
+		case <-time.After(dutyRetry):
 		}
 	}
 	cancel(nil)
@@ -137,7 +138,7 @@ func (l *Leader) campaign(ctx context.Context) (wait time.Duration, err error) {
 	l.mu.Lock()
 	mine, first := l.term, !l.tried
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	ctx, cancel := context.WithTimeout(ctx, l.renew)
 	defer cancel()
 	began := l.env.Now()
 	var term int64
@@ -148,7 +149,7 @@ func (l *Leader) campaign(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	l.hold(term, began.Add(LeaseLife-leaseMargin))
+	l.hold(term, began.Add(l.life-l.margin))
 	return wait, nil
 }
 
@@ -159,24 +160,24 @@ func (l *Leader) attempt(ctx context.Context, tx *store.Tx, mine int64, first bo
 		return 0, 0, err
 	}
 	now := tx.Now() // after the row is locked
-	expires := now + LeaseLife.Milliseconds()
+	expires := now + l.life.Milliseconds()
 	if mine != 0 && lease.Holder == l.id && lease.Term == mine {
 		n, err := tx.RenewLeaderLease(ctx, expires, l.id, mine)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("lease of term %d vanished while it was locked", mine)
 		}
-		return mine, leaseRenew, err
+		return mine, l.renew, err
 	}
 	if !l.mayTake(lease, now, mine, first) {
 		left := time.Duration(lease.ExpiresAt-now) * time.Millisecond
-		return 0, min(max(left, 10*time.Millisecond), leaseRenew), nil
+		return 0, min(max(left, 10*time.Millisecond), l.renew), nil
 	}
 	term, err := tx.TakeLeaderTerm(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	tx.Notify(store.TopicLeader, "")
-	return term, leaseRenew, tx.TakeLeaderLease(ctx, l.id, term, expires)
+	return term, l.renew, tx.TakeLeaderLease(ctx, l.id, term, expires)
 }
 
 func (l *Leader) lease(ctx context.Context, tx *store.Tx) (db.LeaderLease, error) {
