@@ -51,7 +51,8 @@ func (b *bench) repository(ctx context.Context, s *server, label, script string)
 		return nil, err
 	}
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"add", "-A"},
+		{"init", "-q", "-b", "main"},
+		{"add", "-A"},
 		{"-c", "user.name=b", "-c", "user.email=b@example.org", "commit", "-q", "-m", "bench"},
 	} {
 		if out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
@@ -119,7 +120,7 @@ func measureWebhooks(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	added, err := c.AddSource(ctx, client.NewSource{Kind: "generic", Name: "hooks", Config: json.RawMessage(`{"rateLimitRpm":10000000}`)})
+	added, err := c.AddSource(ctx, client.NewSource{Kind: "generic", Name: "hooks", Options: json.RawMessage(`{"rateLimitRpm":10000000}`)})
 	if err != nil {
 		return err
 	}
