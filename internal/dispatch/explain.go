@@ -123,7 +123,9 @@ func (p *placer) expire(ctx context.Context, v view) error {
 	now := v.snapshot.Now
 	before := p.unroutableBefore(now)
 	for _, row := range v.shapes {
-		if !(row.DeadlineAt > 0 && row.DeadlineAt <= now) && !(row.UnroutableSince > 0 && row.UnroutableSince <= before) {
+		late := row.DeadlineAt > 0 && row.DeadlineAt <= now
+		hopeless := row.UnroutableSince > 0 && row.UnroutableSince <= before
+		if !late && !hopeless {
 			continue
 		}
 		err := p.lead(ctx, func(tx *store.Tx) error { return p.expireShape(ctx, tx, row.Shape) })

@@ -17,7 +17,11 @@ import (
 // NEED-5). created is false, and runID the earlier run's, when DedupKey is taken.
 func (s *Service) Insert(tx *store.Tx, p Planned) (runID string, created bool, err error) {
 	ctx := context.Background()
-	l, created, err := s.insertRun(ctx, tx, p, runRow(p))
+	row := runRow(p)
+	if p.failure != nil {
+		row.InitFailure = p.failure.category
+	}
+	l, created, err := s.insertRun(ctx, tx, p, row)
 	if err != nil || !created {
 		return l.run.ID, false, err
 	}
@@ -151,8 +155,9 @@ func (l *life) insertJobs(p Planned) error {
 		}
 	}
 	for _, e := range p.edges {
-		err := l.tx.InsertRunNeed(l.ctx, db.InsertRunNeedParams{
-			RunID: l.run.ID, JobID: e.job.id, NeedsID: e.needs.id, NeedsName: e.needs.job.Name, RunOn: runOnText(e.runOn),
+		err := l.tx.InsertRunNeeds(l.ctx, db.InsertRunNeedsParams{
+			RunID: l.run.ID, RunOn: runOnText(e.runOn),
+			JobFrom: int64(e.job.from), JobTo: int64(e.job.to), NeedsFrom: int64(e.needs.from), NeedsTo: int64(e.needs.to),
 		})
 		if err != nil {
 			return err
@@ -163,11 +168,13 @@ func (l *life) insertJobs(p Planned) error {
 
 // begin decides about every job that waits for nothing, and about what follows from those that end at once.
 func (l *life) begin(p Planned) error {
-	gated := map[string]bool{}
+	gated := make([]bool, len(p.jobs))
 	for _, e := range p.edges {
-		gated[e.job.id] = true
+		for i := e.job.from; i < e.job.to; i++ {
+			gated[i] = true
+		}
 	}
-	for _, j := range p.jobs {
+	for i, j := range p.jobs {
 		switch {
 		case j.copied != nil:
 			l.ended = append(l.ended, endedJob{id: j.id, status: j.copied.status, allowed: j.copied.allowed})
@@ -175,7 +182,7 @@ func (l *life) begin(p Planned) error {
 			if err := l.failInit(j.id, *j.failure); err != nil {
 				return err
 			}
-		case !gated[j.id]:
+		case !gated[i]:
 			if err := l.ready(j.id); err != nil {
 				return err
 			}
@@ -183,6 +190,9 @@ func (l *life) begin(p Planned) error {
 	}
 	if len(p.jobs) == 0 {
 		l.run.FailureReason, l.run.FailureClass = "the workflow has no jobs", classNeverStarted
+		if p.failure != nil {
+			l.run.FailureReason = p.failure.message
+		}
 		if err := l.finishRun(ci.RunFailed, nil); err != nil {
 			return err
 		}

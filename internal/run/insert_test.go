@@ -255,3 +255,48 @@ func TestXC56Sweep(t *testing.T) {
 		}
 	})
 }
+
+func wide(name string, needs ...lock.Need) lock.Job {
+	values := make([]string, 256)
+	for i := range values {
+		values[i] = fmt.Sprint(i)
+	}
+	j := matrix(job(name, needs...), "n", values...)
+	return j
+}
+
+// What a matrix multiplies is bounded, with a reason, whatever a workflow writes.
+func TestRunBounds(t *testing.T) {
+	w := newWorld(t, storetest.SQLite(t))
+	var many []lock.Job
+	for i := range 17 {
+		many = append(many, wide(fmt.Sprint("j", i)))
+	}
+	for text, jobs := range map[string][]lock.Job{
+		"more than 4096 jobs":    many,
+		"more than 100000 needs": {wide("a"), wide("b", on("a")), wide("c", on("b"))},
+	} {
+		r := w.run(w.insert(newRun(jobs...)))
+		if r.Status != "failed" || r.InitFailure != "matrix_expansion" || !strings.Contains(r.FailureReason, text) {
+			t.Fatalf("%s %s %q", r.Status, r.InitFailure, r.FailureReason)
+		}
+	}
+}
+
+// Two full matrices that need each other: 65,536 edges are made, met and read in bearable time.
+func BenchmarkWideFanIn(b *testing.B) {
+	w := newWorld(b, storetest.SQLite(b))
+	for b.Loop() {
+		id := w.insert(newRun(wide("a"), wide("b", on("a"))))
+		rows, err := w.st.Read().WholeJobs(ctx, id)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, j := range rows[:256] {
+			w.work(j.ID, ci.JobSuccess, map[string]string{"v": "1"})
+		}
+		if got := w.job(id, "b (255)"); got.Status != string(ci.JobQueued) {
+			b.Fatalf("b is %s", got.Status)
+		}
+	}
+}

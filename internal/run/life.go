@@ -25,14 +25,15 @@ const (
 type life struct {
 	s   *Service
 	tx  *store.Tx
-	ctx context.Context //nolint:containedctx // lives as long as the transaction
+	ctx context.Context // of the transaction, and no longer
 	now int64
 	run db.LockRunRow
 	def *definition // read when first needed
 
-	ended   []endedJob // jobs whose dependents are still to be looked at
-	closed  bool       // some job ended here, so the run may have
-	queued  bool       // some job was queued here
+	met     map[string]*metNeeds // by base job, when all needs have ended as they should
+	ended   []endedJob           // jobs whose dependents are still to be looked at
+	closed  bool                 // some job ended here, so the run may have
+	queued  bool                 // some job was queued here
 	changed bool
 }
 

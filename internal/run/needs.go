@@ -21,8 +21,13 @@ func (l *life) settle() error {
 		if err != nil {
 			return fmt.Errorf("read dependents: %w", err)
 		}
+		open := map[string]bool{} // by base job: its children have the same needs (NEED-1)
 		for _, w := range waiting {
-			if err := l.reconsider(w.JobID, admits(w.RunOn, up.effective())); err != nil {
+			admitted := admits(w.RunOn, up.effective())
+			if admitted && open[w.BaseName] {
+				continue
+			}
+			if open[w.BaseName], err = l.reconsider(w.JobID, w.BaseName, admitted); err != nil {
 				return err
 			}
 		}
@@ -36,17 +41,17 @@ func (l *life) settle() error {
 
 // reconsider looks at a waiting job after one of its needs ended (NEED-2). Jobs with needs still open are the common case
 // and cost one look.
-func (l *life) reconsider(jobID string, admitted bool) error {
+func (l *life) reconsider(jobID, base string, admitted bool) (open bool, err error) {
 	if admitted {
-		open, err := l.tx.HasOpenNeed(l.ctx, jobID)
+		n, err := l.tx.HasOpenNeed(l.ctx, jobID)
 		if err != nil {
-			return fmt.Errorf("look at needs: %w", err)
+			return false, fmt.Errorf("look at needs: %w", err)
 		}
-		if open > 0 {
-			return nil
+		if n > 0 {
+			return true, nil
 		}
 	}
-	return l.decide(jobID)
+	return false, l.decide(jobID, base)
 }
 
 // admits reports whether an edge's set holds the status.
@@ -55,12 +60,12 @@ func admits(runOn string, status ci.JobStatus) bool {
 }
 
 // decide settles one waiting job by all its edges: it is skipped, becomes ready, or goes on waiting.
-func (l *life) decide(jobID string) error {
-	needs, err := l.tx.NeedsOfJob(l.ctx, jobID)
+func (l *life) decide(jobID, base string) error {
+	needs, err := l.needs(jobID, base)
 	if err != nil {
-		return fmt.Errorf("read needs: %w", err)
+		return err
 	}
-	switch verdict, _ := needsVerdict(needs); verdict {
+	switch needsVerdict(needs) {
 	case needsRefuse:
 		job, err := l.tx.LockJob(l.ctx, jobID)
 		if err != nil {
@@ -72,9 +77,34 @@ func (l *life) decide(jobID string) error {
 		_, err = l.end(job, ending{status: ci.JobSkipped})
 		return err
 	case needsMet:
-		return l.readyWith(jobID, needs)
+		return l.readyWith(jobID, base)
 	}
 	return nil
+}
+
+// metNeeds is what the needs of a job, or of all children of one, have come to.
+type metNeeds struct {
+	needs   []db.NeedsOfJobRow
+	context map[string]any // needs.<job>
+}
+
+// needs reads the edges of a job with what has become of the other ends. Once all have ended nothing of it changes any more,
+// and it is the same for every child of a fan-out, so it is read once for all of them.
+func (l *life) needs(jobID, base string) ([]db.NeedsOfJobRow, error) {
+	if m := l.met[base]; m != nil {
+		return m.needs, nil
+	}
+	rows, err := l.tx.NeedsOfJob(l.ctx, jobID)
+	if err != nil {
+		return nil, fmt.Errorf("read needs: %w", err)
+	}
+	if needsVerdict(rows) == needsMet {
+		if l.met == nil {
+			l.met = map[string]*metNeeds{}
+		}
+		l.met[base] = &metNeeds{needs: rows, context: needsContext(rows)}
+	}
+	return rows, nil
 }
 
 type needsState int
@@ -86,25 +116,25 @@ const (
 )
 
 // needsVerdict is NEED-2: refused as soon as one upstream ended outside its edge's set, met when all ended inside.
-func needsVerdict(needs []db.NeedsOfJobRow) (state needsState, culprit string) {
-	state = needsMet
+func needsVerdict(needs []db.NeedsOfJobRow) needsState {
+	state := needsMet
 	for _, n := range needs {
 		up := endedJob{status: ci.JobStatus(n.Status), allowed: n.AllowedFailure}
 		switch {
 		case !up.status.Terminal():
 			state = needsOpen
 		case !admits(n.RunOn, up.effective()):
-			return needsRefuse, n.Name
+			return needsRefuse
 		}
 	}
-	return state, ""
+	return state
 }
 
 // ready takes a job that needs nothing.
-func (l *life) ready(jobID string) error { return l.readyWith(jobID, nil) }
+func (l *life) ready(jobID string) error { return l.readyWith(jobID, "") }
 
 // readyWith claims a job whose needs are met and does what its condition and selector say (NEED-4, D8).
-func (l *life) readyWith(jobID string, needs []db.NeedsOfJobRow) error {
+func (l *life) readyWith(jobID, base string) error {
 	job, err := l.tx.LockJob(l.ctx, jobID)
 	if err != nil {
 		return fmt.Errorf("lock job: %w", err)
@@ -116,7 +146,7 @@ func (l *life) readyWith(jobID string, needs []db.NeedsOfJobRow) error {
 		_, err := l.end(job, ending{status: ci.JobCancelled, message: "the run is being cancelled"})
 		return err
 	}
-	out, err := l.evaluate(job, needs)
+	out, err := l.evaluate(job, l.met[base])
 	if err != nil {
 		return err
 	}
@@ -141,7 +171,10 @@ func (l *life) failInit(jobID string, f initFailure) error {
 }
 
 // evaluate gathers what the job's expressions can see and evaluates them.
-func (l *life) evaluate(job db.LockJobRow, needs []db.NeedsOfJobRow) (outcome, error) {
+func (l *life) evaluate(job db.LockJobRow, met *metNeeds) (outcome, error) {
+	if met == nil {
+		met = &metNeeds{context: map[string]any{}}
+	}
 	def, err := l.definition()
 	if err != nil {
 		return outcome{}, err
@@ -156,10 +189,10 @@ func (l *life) evaluate(job db.LockJobRow, needs []db.NeedsOfJobRow) (outcome, e
 	}
 	f := facts{
 		server: l.s.settings.ServerURL, run: l.run, event: def.event, inputs: def.inputs, workflow: &def.workflow, job: &lj,
-		matrix: json.RawMessage(row.Matrix), needs: needsContext(needs),
+		matrix: json.RawMessage(row.Matrix), needs: met.context,
 	}
-	if len(needs) > 0 && expr.UsesStatus(lj.If) {
-		if f.status, err = l.statusWord(job.ID, needs); err != nil {
+	if len(met.needs) > 0 && expr.UsesStatus(lj.If) {
+		if f.status, err = l.statusWord(job.ID, met.needs); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -205,10 +238,10 @@ func ancestorsWord(jobID string, jobs []db.RunJobsRow, edges []db.RunEdgesRow) s
 			continue
 		}
 		seen[id] = true
-		switch {
-		case results[id] == "failure":
+		switch results[id] {
+		case "failure":
 			return "failure"
-		case results[id] == "cancelled":
+		case "cancelled":
 			word = "cancelled"
 		}
 		todo = append(todo, ups[id]...)

@@ -53,7 +53,8 @@ func TestNeedsCascade(t *testing.T) {
 			[]lock.Job{job("a"), job("b"), job("c", on("a"), on("b"))}, fail, "a=failed b=success c=skipped", ci.RunFailed,
 		},
 		"an allowed failure counts as success (D6)": {
-			[]lock.Job{allowed(job("a")), job("b", on("a")), job("c", on("a", onFailure...))}, fail,
+			[]lock.Job{allowed(job("a")), job("b", on("a")), job("c", on("a", onFailure...))},
+			fail,
 			"a=failed b=success c=skipped", ci.RunSuccess,
 		},
 		"always() widens the edges (D8)": {
@@ -69,7 +70,8 @@ func TestNeedsCascade(t *testing.T) {
 			[]lock.Job{job("a"), withIf(job("b", on("a")), "success()")}, fail, "a=failed b=skipped", ci.RunFailed,
 		},
 		"cancelled() after a cancelled job": {
-			[]lock.Job{job("a"), withIf(job("b", on("a")), "cancelled()")}, map[string]ci.JobStatus{"a": ci.JobCancelled},
+			[]lock.Job{job("a"), withIf(job("b", on("a")), "cancelled()")},
+			map[string]ci.JobStatus{"a": ci.JobCancelled},
 			"a=cancelled b=success", ci.RunCancelled,
 		},
 		"needs.x.result in a condition": {

@@ -40,7 +40,14 @@ type Planned struct {
 	lockJSON string
 	jobs     []plannedJob
 	edges    []plannedEdge
+	failure  *initFailure // of the whole run: it has no jobs then
 }
+
+// Bounds of one run. The compiler bounds a file; a matrix multiplies what is in it, and edges multiply matrices.
+const (
+	maxRunJobs  = 4096
+	maxRunEdges = 100_000
+)
 
 // JobNames lists the planned jobs, for checks posted before dispatch (PIPE-7).
 func (p Planned) JobNames() []string {
@@ -62,10 +69,16 @@ type plannedJob struct {
 	copied            *copiedResult
 }
 
+// plannedEdge is one need between two jobs of the workflow: every child of the one waits for every child of the other (NEED-1).
 type plannedEdge struct {
-	job, needs *plannedJob
+	job, needs span
 	runOn      []ci.JobStatus
 }
+
+// span is the children of one job: they stand side by side in Planned.jobs, and so in the run.
+type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
 
 // copiedResult is how a job ended in the run that this one repeats, when it is not run again.
 type copiedResult struct {
@@ -97,23 +110,35 @@ func (s *Service) Plan(n New) Planned {
 	p := Planned{RunID: s.env.NewID(), new: n, Warnings: workflow.Warnings(&n.Workflow), lockJSON: mustJSON(n.Workflow)}
 	f := facts{server: s.settings.ServerURL, run: runFacts(p), event: n.Event, inputs: n.Inputs, workflow: &n.Workflow}
 	p.Title = title(n, f)
-	byBase := map[string][]int{}
+	byBase := map[string]span{}
 	names := map[string]bool{}
 	for i := range n.Workflow.Jobs {
 		j := &n.Workflow.Jobs[i]
 		children := s.planJob(j, f)
-		if _, twice := byBase[j.Name]; twice {
-			for k := range children {
-				children[k].failure = &initFailure{initLock, fmt.Sprintf("there are two jobs named %q", j.Name)}
-			}
-		}
+		from := len(p.jobs)
 		for _, c := range children {
 			c.name = unusedName(names, c.name)
-			byBase[j.Name] = append(byBase[j.Name], len(p.jobs))
+			if _, twice := byBase[j.Name]; twice {
+				c.failure = &initFailure{initLock, fmt.Sprintf("there are two jobs named %q", j.Name)}
+			}
 			p.jobs = append(p.jobs, c)
 		}
+		if _, twice := byBase[j.Name]; !twice {
+			byBase[j.Name] = span{from, len(p.jobs)}
+		}
+		if len(p.jobs) > maxRunJobs {
+			return p.refuse(fmt.Sprintf("the workflow makes more than %d jobs; split it", maxRunJobs))
+		}
 	}
-	p.planEdges(byBase)
+	if edges := p.planEdges(byBase); edges > maxRunEdges {
+		return p.refuse(fmt.Sprintf("the workflow makes more than %d needs between its jobs: two large matrices that need each other multiply; put a job between them", maxRunEdges))
+	}
+	return p
+}
+
+// refuse makes the plan of a run that fails as a whole.
+func (p Planned) refuse(message string) Planned {
+	p.jobs, p.edges, p.failure = nil, nil, &initFailure{initMatrix, message}
 	return p
 }
 
@@ -165,35 +190,57 @@ func (c *plannedJob) settleContinue(f facts) {
 	}
 }
 
-// planEdges makes one edge per upstream child (NEED-1). What would never be satisfied is a failure of the job instead.
-func (p *Planned) planEdges(byBase map[string][]int) {
+// planEdges plans the needs and returns how many rows they will be. What would never be satisfied is a failure of the job
+// instead.
+func (p *Planned) planEdges(byBase map[string]span) (rows int) {
 	circle := inCircle(p.new.Workflow.Jobs)
-	for i := range p.jobs {
-		c := &p.jobs[i]
-		if c.failure != nil {
+	done := map[string]bool{}
+	for i := range p.new.Workflow.Jobs {
+		j := &p.new.Workflow.Jobs[i]
+		if done[j.Name] { // the second job of one name has failed already
 			continue
 		}
-		if circle[c.job.Name] {
-			c.failure = &initFailure{initLock, fmt.Sprintf("%q needs itself, through %s", c.job.Name, circleText(p.new.Workflow.Jobs, circle, c.job.Name))}
+		done[j.Name] = true
+		edges, failure := p.jobEdges(j, byBase, circle)
+		if failure != nil {
+			p.fail(byBase[j.Name], failure)
 			continue
 		}
-		widen := expr.UsesStatus(c.job.If)
-		for _, need := range mergeNeeds(c.job.Needs) {
-			ups := byBase[need.Job]
-			if len(ups) == 0 {
-				c.failure = &initFailure{initLock, fmt.Sprintf("%q needs %q, which does not exist", c.job.Name, need.Job)}
-				break
-			}
-			runOn := need.RunOn
-			if widen {
-				runOn = runOnAlways
-			}
-			for _, u := range ups {
-				p.edges = append(p.edges, plannedEdge{job: c, needs: &p.jobs[u], runOn: runOn})
-			}
+		p.edges = append(p.edges, edges...)
+		for _, e := range edges {
+			rows += e.job.len() * e.needs.len()
 		}
 	}
-	p.edges = slices.DeleteFunc(p.edges, func(e plannedEdge) bool { return e.job.failure != nil })
+	return rows
+}
+
+func (p *Planned) jobEdges(j *lock.Job, byBase map[string]span, circle map[string]bool) ([]plannedEdge, *initFailure) {
+	if circle[j.Name] {
+		return nil, &initFailure{initLock, fmt.Sprintf("%q needs itself, through %s", j.Name, circleText(p.new.Workflow.Jobs, circle, j.Name))}
+	}
+	var edges []plannedEdge
+	widen := expr.UsesStatus(j.If)
+	for _, need := range mergeNeeds(j.Needs) {
+		ups, ok := byBase[need.Job]
+		if !ok {
+			return nil, &initFailure{initLock, fmt.Sprintf("%q needs %q, which does not exist", j.Name, need.Job)}
+		}
+		runOn := need.RunOn
+		if widen {
+			runOn = runOnAlways
+		}
+		edges = append(edges, plannedEdge{job: byBase[j.Name], needs: ups, runOn: runOn})
+	}
+	return edges, nil
+}
+
+// fail makes the jobs of a span fail as soon as they exist; an earlier reason stays.
+func (p *Planned) fail(s span, why *initFailure) {
+	for i := s.from; i < s.to; i++ {
+		if p.jobs[i].failure == nil {
+			p.jobs[i].failure = why
+		}
+	}
 }
 
 // mergeNeeds joins entries that name the same job: an edge exists once per pair.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -169,28 +170,21 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 	for _, j := range old {
 		before[j.Name] = j
 	}
-	again := map[string]bool{}
-	for _, j := range p.jobs {
+	again := make([]bool, len(p.jobs))
+	some := false
+	for i, j := range p.jobs {
 		o, had := before[j.name]
-		if !had || ci.JobStatus(o.Status) == ci.JobCancelled || ci.JobStatus(o.Status).Failure() && !o.AllowedFailure {
-			again[j.id] = true
-		}
+		again[i] = !had || ci.JobStatus(o.Status) == ci.JobCancelled || ci.JobStatus(o.Status).Failure() && !o.AllowedFailure
+		some = some || again[i]
 	}
-	if len(again) == 0 {
+	if !some {
 		return false
 	}
-	for grew := true; grew; {
-		grew = false
-		for _, e := range p.edges {
-			if again[e.needs.id] && !again[e.job.id] {
-				again[e.job.id], grew = true, true
-			}
-		}
-	}
+	p.spread(again)
 	var kept []string
 	for i := range p.jobs {
 		j := &p.jobs[i]
-		if o := before[j.name]; !again[j.id] {
+		if o := before[j.name]; !again[i] {
 			j.failure = nil
 			j.copied = &copiedResult{
 				status: ci.JobStatus(o.Status), allowed: o.AllowedFailure, outputs: o.Outputs, startedAt: o.StartedAt.Int64, finished: o.FinishedAt.Int64,
@@ -202,4 +196,20 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 		p.Warnings = append(p.Warnings, clip("not run again, with the result of the earlier run: "+strings.Join(kept, ", "), 1000))
 	}
 	return true
+}
+
+// spread adds to again what needs, directly or through others, something that is in it.
+func (p *Planned) spread(again []bool) {
+	for grew := true; grew; {
+		grew = false
+		for _, e := range p.edges {
+			if !slices.Contains(again[e.needs.from:e.needs.to], true) {
+				continue
+			}
+			for i := e.job.from; i < e.job.to; i++ {
+				grew = grew || !again[i]
+				again[i] = true
+			}
+		}
+	}
 }

@@ -40,7 +40,7 @@ func (s *Service) Settle(tx *store.Tx, runID string) (changed bool, err error) {
 	}
 	for _, j := range jobs {
 		if j.Status == string(ci.JobPending) && !j.NeedsSatisfied {
-			if err := l.decide(j.ID); err != nil {
+			if err := l.decide(j.ID, j.BaseName); err != nil {
 				return false, err
 			}
 		}

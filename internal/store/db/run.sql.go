@@ -476,25 +476,31 @@ func (q *Queries) InsertRunJob(ctx context.Context, arg InsertRunJobParams) erro
 	return err
 }
 
-const insertRunNeed = `-- name: InsertRunNeed :exec
-INSERT INTO execution_job_needs (run_id, job_id, needs_id, needs_name, run_on) VALUES ($1, $2, $3, $4, $5)
+const insertRunNeeds = `-- name: InsertRunNeeds :exec
+INSERT INTO execution_job_needs (run_id, job_id, needs_id, needs_name, run_on)
+SELECT d.run_id, d.id, u.id, u.base_name, CAST($1 AS TEXT)
+FROM execution_jobs d JOIN execution_jobs u ON u.run_id = d.run_id
+WHERE d.run_id = $2 AND d.idx >= $3 AND d.idx < $4
+  AND u.idx >= $5 AND u.idx < $6
 `
 
-type InsertRunNeedParams struct {
-	RunID     string
-	JobID     string
-	NeedsID   string
-	NeedsName string
+type InsertRunNeedsParams struct {
 	RunOn     string
+	RunID     string
+	JobFrom   int64
+	JobTo     int64
+	NeedsFrom int64
+	NeedsTo   int64
 }
 
-func (q *Queries) InsertRunNeed(ctx context.Context, arg InsertRunNeedParams) error {
-	_, err := q.db.ExecContext(ctx, insertRunNeed,
-		arg.RunID,
-		arg.JobID,
-		arg.NeedsID,
-		arg.NeedsName,
+func (q *Queries) InsertRunNeeds(ctx context.Context, arg InsertRunNeedsParams) error {
+	_, err := q.db.ExecContext(ctx, insertRunNeeds,
 		arg.RunOn,
+		arg.RunID,
+		arg.JobFrom,
+		arg.JobTo,
+		arg.NeedsFrom,
+		arg.NeedsTo,
 	)
 	return err
 }
@@ -1375,13 +1381,14 @@ func (q *Queries) ViewRun(ctx context.Context, id string) (ViewRunRow, error) {
 }
 
 const waitingOn = `-- name: WaitingOn :many
-SELECT n.job_id, n.run_on FROM execution_job_needs n JOIN execution_jobs d ON d.id = n.job_id
+SELECT n.job_id, n.run_on, d.base_name FROM execution_job_needs n JOIN execution_jobs d ON d.id = n.job_id
 WHERE n.needs_id = $1 AND d.status = 'pending' AND d.needs_satisfied = FALSE ORDER BY d.idx
 `
 
 type WaitingOnRow struct {
-	JobID string
-	RunOn string
+	JobID    string
+	RunOn    string
+	BaseName string
 }
 
 func (q *Queries) WaitingOn(ctx context.Context, needsID string) ([]WaitingOnRow, error) {
@@ -1393,7 +1400,7 @@ func (q *Queries) WaitingOn(ctx context.Context, needsID string) ([]WaitingOnRow
 	items := []WaitingOnRow{}
 	for rows.Next() {
 		var i WaitingOnRow
-		if err := rows.Scan(&i.JobID, &i.RunOn); err != nil {
+		if err := rows.Scan(&i.JobID, &i.RunOn, &i.BaseName); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

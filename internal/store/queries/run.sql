@@ -37,8 +37,12 @@ INSERT INTO execution_jobs (
   '', '', 0, 0, $18, $19
 );
 
--- name: InsertRunNeed :exec
-INSERT INTO execution_job_needs (run_id, job_id, needs_id, needs_name, run_on) VALUES ($1, $2, $3, $4, $5);
+-- name: InsertRunNeeds :exec
+INSERT INTO execution_job_needs (run_id, job_id, needs_id, needs_name, run_on)
+SELECT d.run_id, d.id, u.id, u.base_name, CAST(sqlc.arg(run_on) AS TEXT)
+FROM execution_jobs d JOIN execution_jobs u ON u.run_id = d.run_id
+WHERE d.run_id = sqlc.arg(run_id) AND d.idx >= sqlc.arg(job_from) AND d.idx < sqlc.arg(job_to)
+  AND u.idx >= sqlc.arg(needs_from) AND u.idx < sqlc.arg(needs_to);
 
 -- name: LockRun :one
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
@@ -105,7 +109,7 @@ FROM execution_jobs WHERE run_id = $1 ORDER BY idx;
 SELECT job_id, needs_id, needs_name, run_on FROM execution_job_needs WHERE run_id = $1;
 
 -- name: WaitingOn :many
-SELECT n.job_id, n.run_on FROM execution_job_needs n JOIN execution_jobs d ON d.id = n.job_id
+SELECT n.job_id, n.run_on, d.base_name FROM execution_job_needs n JOIN execution_jobs d ON d.id = n.job_id
 WHERE n.needs_id = $1 AND d.status = 'pending' AND d.needs_satisfied = FALSE ORDER BY d.idx;
 
 -- name: HasOpenNeed :one
