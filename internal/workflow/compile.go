@@ -63,40 +63,48 @@ const (
 // what another, or the machine, holds.
 func pick(files []Source) picked {
 	var p picked
-	total := 0
 	sorted := slices.Clone(files)
-	slices.SortFunc(sorted, func(a, b Source) int { return strings.Compare(a.Path, b.Path) })
-	for i, f := range sorted {
-		name := strings.TrimPrefix(f.Path, FilesDir+"/")
-		inDir := name != f.Path
-		relevant := f.Path == Dir || f.Path == FilesDir || f.Path == LockPath || inDir && isYAML(name)
-		switch {
-		case i > 0 && f.Path == sorted[i-1].Path:
-		case relevant && f.Mode == modeLink:
-			p.fail(f.Path, "symbolic links are not followed", "commit the file itself")
-		case relevant && f.Mode == modeModule:
-			p.fail(f.Path, "submodules are not followed", "commit the files themselves")
-		case f.Path == LockPath:
-			p.lock = &f
-		case !isYAML(f.Path):
-		case inDir && !strings.Contains(name, "/"):
-			p.yaml = append(p.yaml, f)
-			total += len(f.Data)
-		case inDir, path.Dir(f.Path) == Dir:
+	slices.SortStableFunc(sorted, func(a, b Source) int { return strings.Compare(a.Path, b.Path) })
+	sorted = slices.CompactFunc(sorted, func(a, b Source) bool { return a.Path == b.Path })
+	for _, f := range sorted {
+		p.add(f)
+	}
+	total := 0
+	for _, f := range p.yaml {
+		total += len(f.Data)
+	}
+	switch n := len(p.yaml); {
+	case n > lock.MaxWorkflows:
+		p.fail(FilesDir, fmt.Sprintf("there are %d workflow files, at most %d are read", n, lock.MaxWorkflows), "")
+	case total > lock.MaxBytes:
+		p.fail(FilesDir, fmt.Sprintf("the workflow files are larger than %d bytes together", lock.MaxBytes), "")
+	default:
+		return p
+	}
+	p.yaml = nil
+	return p
+}
+
+// add sorts one entry.
+func (p *picked) add(f Source) {
+	direct := path.Dir(f.Path) == FilesDir && isYAML(f.Path)
+	switch {
+	case f.Mode == modeLink || f.Mode == modeModule:
+		if direct || f.Path == Dir || f.Path == FilesDir || f.Path == LockPath {
+			what := map[string]string{modeLink: "symbolic links", modeModule: "submodules"}[f.Mode]
+			p.fail(f.Path, what+" are not followed", "commit the files themselves")
+		}
+	case f.Path == LockPath:
+		p.lock = &f
+	case direct:
+		p.yaml = append(p.yaml, f)
+	case isYAML(f.Path) && strings.HasPrefix(f.Path, Dir+"/"):
+		if path.Dir(f.Path) == Dir || strings.HasPrefix(f.Path, FilesDir+"/") {
 			p.problems = append(p.problems, Problem{
 				File: f.Path, Message: "this file is not read: workflow files stand directly in " + FilesDir, Warning: true,
 			})
 		}
 	}
-	if len(p.yaml) > lock.MaxWorkflows {
-		p.fail(FilesDir, fmt.Sprintf("there are %d workflow files, at most %d are read", len(p.yaml), lock.MaxWorkflows), "")
-		p.yaml = nil
-	}
-	if total > lock.MaxBytes {
-		p.fail(FilesDir, fmt.Sprintf("the workflow files are larger than %d bytes together", lock.MaxBytes), "")
-		p.yaml = nil
-	}
-	return p
 }
 
 func (p *picked) fail(file, message, cure string) {

@@ -15,7 +15,7 @@ import (
 func ParseCron(expression string) (cron.Schedule, error) {
 	switch {
 	case strings.HasPrefix(expression, "TZ="), strings.HasPrefix(expression, "CRON_TZ="):
-		return nil, errors.New("a time zone is written as timezone:")
+		return nil, errors.New("a time zone stands in timezone, not in the expression")
 	case strings.HasPrefix(expression, "@every"):
 		return nil, errors.New("@every is not supported")
 	case strings.HasPrefix(expression, "@"):

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -126,7 +125,7 @@ func (d *decoder) warnf(v value, cure, format string, args ...any) {
 
 // wrong reports a value of the wrong kind.
 func (d *decoder) wrong(v value, want string) {
-	got := ""
+	var got string
 	switch {
 	case v.isNull():
 		got = "nothing"
@@ -244,178 +243,4 @@ func (d *decoder) list(v value, single bool, f func(i int, v value)) bool {
 	}
 	d.wrong(v, "a list")
 	return false
-}
-
-// text is any scalar but null, as it is written.
-func (d *decoder) text(v value) (string, bool) {
-	if v.n.Kind != yaml.ScalarNode || v.isNull() {
-		d.wrong(v, "a text")
-		return "", false
-	}
-	if v.n.Style&yaml.TaggedStyle != 0 && !strings.HasPrefix(v.n.Tag, "!!") {
-		d.errorf(v, "remove it", "tag %s is not supported", v.n.Tag)
-		return "", false
-	}
-	return v.n.Value, true
-}
-
-// word is a text without expressions.
-func (d *decoder) word(v value) (string, bool) {
-	s, ok := d.text(v)
-	switch {
-	case !ok:
-		return "", false
-	case strings.TrimSpace(s) == "":
-		d.errorf(v, "", "%s is empty", v.last())
-		return "", false
-	case expr.HasExpr(s):
-		d.errorf(v, "write the value itself", "%s cannot contain an expression", v.last())
-		return "", false
-	}
-	return s, true
-}
-
-// words is a word or a list of words.
-func (d *decoder) words(v value) []string {
-	var out []string
-	d.list(v, true, func(_ int, v value) {
-		if s, ok := d.word(v); ok {
-			out = append(out, s)
-		}
-	})
-	return out
-}
-
-func (d *decoder) boolean(v value) (b, ok bool) {
-	if v.n.Kind == yaml.ScalarNode && v.n.Tag == "!!bool" {
-		return strings.EqualFold(v.n.Value, "true"), true
-	}
-	if v.n.Kind == yaml.ScalarNode && !v.isNull() {
-		switch strings.ToLower(v.n.Value) {
-		case "yes", "on", "true", "1":
-			d.errorf(v, "write true", "%s must be true or false, got %q", v.last(), v.n.Value)
-			return false, false
-		case "no", "off", "false", "0":
-			d.errorf(v, "write false", "%s must be true or false, got %q", v.last(), v.n.Value)
-			return false, false
-		}
-	}
-	d.wrong(v, "true or false")
-	return false, false
-}
-
-// number is a number in [low, high].
-func (d *decoder) number(v value, low, high float64) (float64, bool) {
-	if v.n.Kind != yaml.ScalarNode || v.isNull() {
-		d.wrong(v, "a number")
-		return 0, false
-	}
-	if expr.HasExpr(v.n.Value) {
-		d.errorf(v, "write the number itself", "%s cannot be an expression", v.last())
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(strings.TrimSpace(v.n.Value), 64)
-	if err != nil || f != f {
-		d.wrong(v, "a number")
-		return 0, false
-	}
-	if f < low || f > high {
-		d.errorf(v, "", "%s must be between %v and %v, got %v", v.last(), low, high, f)
-		return 0, false
-	}
-	return f, true
-}
-
-func (d *decoder) integer(v value, low, high int) (int, bool) {
-	f, ok := d.number(v, float64(low), float64(high))
-	if ok && f != float64(int(f)) {
-		d.wrong(v, "a whole number")
-		return 0, false
-	}
-	return int(f), ok
-}
-
-// expression checks a text with ${{ }} against what its field may use, and remembers which names it uses.
-func (d *decoder) expression(v value, s string, scope expr.Scope) {
-	if !expr.HasExpr(s) {
-		return
-	}
-	if errs := expr.CheckText(s, scope); len(errs) > 0 {
-		d.report(v, errs)
-		return
-	}
-	d.remember(v, expr.Refs(s, false))
-}
-
-// condition reads an if: or another field that is one expression, with or without ${{ }}, and returns it bare.
-func (d *decoder) condition(v value, scope expr.Scope) string {
-	s, ok := d.text(v)
-	if !ok {
-		return ""
-	}
-	bare, whole := expr.Bare(s)
-	if !whole && expr.HasExpr(s) {
-		d.errorf(v, "put the whole condition into one ${{ }}, or use none",
-			"%s mixes text and ${{ }}, which would always be true", v.last())
-		return ""
-	}
-	if !whole {
-		bare = strings.TrimSpace(s)
-	}
-	if bare == "" {
-		d.errorf(v, "remove it", "%s is empty", v.last())
-		return ""
-	}
-	if errs := expr.Check(s, scope); len(errs) > 0 {
-		d.report(v, errs)
-		return bare
-	}
-	d.remember(v, expr.Refs(s, true))
-	return bare
-}
-
-func (d *decoder) report(v value, errs []*expr.Error) {
-	for _, e := range errs {
-		d.addAt(v, e.Off, Problem{Message: e.Msg, Cure: e.Cure})
-	}
-}
-
-// addAt adds a problem at an offset in a scalar's value.
-func (d *decoder) addAt(v value, off int, p Problem) {
-	p.Line, p.Col = d.locate(v.n, off)
-	d.put(v, p)
-}
-
-func (d *decoder) remember(v value, refs []expr.Ref) {
-	for _, r := range refs {
-		if r.Name != "" {
-			d.refs = append(d.refs, use{r, v})
-		}
-	}
-}
-
-// locate turns an offset in a scalar's value into a place in the file. Where the file writes the value otherwise (folded
-// over lines, with escapes), it is the place of the value.
-func (d *decoder) locate(n *yaml.Node, off int) (line, col int) {
-	if d.lines == nil {
-		d.lines = strings.Split(string(d.data), "\n")
-	}
-	off = min(off, len(n.Value))
-	start := strings.LastIndexByte(n.Value[:off], '\n') + 1
-	text, _, _ := strings.Cut(n.Value[start:], "\n")
-	first, from := n.Line-1, max(0, n.Column-1)
-	if n.Style&yaml.LiteralStyle != 0 {
-		first, from = n.Line+strings.Count(n.Value[:start], "\n"), 0
-	}
-	const near = 20 // lines that a value may be folded over
-	for i := first; i < min(len(d.lines), first+near) && text != ""; i++ {
-		raw := d.lines[i]
-		if i > first || from > len(raw) {
-			from = 0
-		}
-		if k := strings.Index(raw[from:], text); k >= 0 {
-			return i + 1, 1 + utf8.RuneCountInString(raw[:from+k]) + utf8.RuneCountInString(n.Value[start:off])
-		}
-	}
-	return n.Line, n.Column
 }

@@ -126,8 +126,12 @@ func TestDisplayName(t *testing.T) {
 		matrix *lock.Matrix
 		want   string
 	}{
-		{"", nil, ""}, {"Build", nil, "Build"}, {"For ${{ github.actor }}", nil, "For ann"},
-		{"Build", m, "Build (linux)"}, {"On ${{ matrix.os }}", m, "On linux"}, {"${{ fromJSON('{') }}", m, ""},
+		{"", nil, ""},
+		{"Build", nil, "Build"},
+		{"For ${{ github.actor }}", nil, "For ann"},
+		{"Build", m, "Build (linux)"},
+		{"On ${{ matrix.os }}", m, "On linux"},
+		{"${{ fromJSON('{') }}", m, ""},
 	} {
 		j.DisplayName, j.Matrix = c.name, c.matrix
 		children, err := Expand(j, in)

@@ -19,7 +19,8 @@ import (
 func checkCompiled(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, data []byte) {
+}, data []byte,
+) {
 	t.Helper()
 	s := Source{Path: FilesDir + "/x.yaml", Data: data}
 	start := time.Now()

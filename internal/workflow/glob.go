@@ -50,45 +50,55 @@ func parseGlob(pattern string) (glob, error) {
 		return nil, errors.New("it is not UTF-8 text")
 	}
 	var g glob
-	rest := pattern
-	for rest != "" {
-		r, size := utf8.DecodeRuneInString(rest)
-		switch {
-		case strings.HasPrefix(rest, "**"):
-			rest = strings.TrimLeft(rest, "*")
-			atStart := len(g) == 0 || g[len(g)-1].kind == atomRune && g[len(g)-1].lit == '/'
-			if atStart && strings.HasPrefix(rest, "/") {
-				g, rest = append(g, atom{kind: atomDirs}), rest[1:]
-				continue
-			}
-			g = append(g, atom{kind: atomDeep})
-			continue
-		case r == '*':
-			g = append(g, atom{kind: atomStar})
-		case r == '?' || r == '+':
-			if len(g) == 0 || g[len(g)-1].kind > atomSet || g[len(g)-1].rep != 0 {
-				return nil, fmt.Errorf("%c has no character before it to repeat", r)
-			}
-			g[len(g)-1].rep = byte(r)
-		case r == '[':
-			a, n, err := parseSet(rest)
-			if err != nil {
-				return nil, err
-			}
-			g, size = append(g, a), n
-		case r == '\\':
-			if rest = rest[1:]; rest == "" {
-				return nil, errors.New(`it ends in \`)
-			}
-			r, size = utf8.DecodeRuneInString(rest)
-			g = append(g, atom{kind: atomRune, lit: r})
-		default:
-			g = append(g, atom{kind: atomRune, lit: r})
+	for rest := pattern; rest != ""; {
+		var n int
+		var err error
+		if g, n, err = g.parse(rest); err != nil {
+			return nil, err
 		}
-		rest = rest[size:]
+		rest = rest[n:]
 	}
 	return g, nil
 }
+
+// parse reads what stands at the start of s, and returns its length.
+func (g glob) parse(s string) (glob, int, error) {
+	r, size := utf8.DecodeRuneInString(s)
+	switch {
+	case strings.HasPrefix(s, "**"):
+		n := len(s) - len(strings.TrimLeft(s, "*"))
+		if g.atDirectory() && strings.HasPrefix(s[n:], "/") {
+			return append(g, atom{kind: atomDirs}), n + 1, nil
+		}
+		return append(g, atom{kind: atomDeep}), n, nil
+	case r == '*':
+		return append(g, atom{kind: atomStar}), size, nil
+	case r == '?' || r == '+':
+		if len(g) == 0 || !g[len(g)-1].repeatable() {
+			return nil, 0, fmt.Errorf("%c has no character before it to repeat", r)
+		}
+		g[len(g)-1].rep = byte(r)
+		return g, size, nil
+	case r == '[':
+		a, n, err := parseSet(s)
+		return append(g, a), n, err
+	case r == '\\' && len(s) == size:
+		return nil, 0, errors.New(`it ends in \`)
+	case r == '\\':
+		lit, n := utf8.DecodeRuneInString(s[size:])
+		return append(g, atom{kind: atomRune, lit: lit}), size + n, nil
+	}
+	return append(g, atom{kind: atomRune, lit: r}), size, nil
+}
+
+// atDirectory reports whether the next character begins a directory's name.
+func (g glob) atDirectory() bool {
+	return len(g) == 0 || g[len(g)-1].kind == atomDirs || g[len(g)-1].isRune('/')
+}
+
+func (a atom) isRune(r rune) bool { return a.kind == atomRune && a.lit == r && a.rep == 0 }
+
+func (a atom) repeatable() bool { return a.kind <= atomSet && a.rep == 0 }
 
 // parseSet reads [a-z0-9_] or [!abc] at the start of s and returns its length.
 func parseSet(s string) (atom, int, error) {
@@ -142,35 +152,31 @@ func (a atom) matches(r rune) bool {
 // whatever the pattern says.
 func (g glob) match(name string) bool {
 	s := []rune(name)
-	at := make([]bool, len(s)+1)
+	at, next := make([]bool, len(s)+1), make([]bool, len(s)+1)
 	at[0] = true
-	next := make([]bool, len(s)+1)
 	for _, a := range g {
-		clear(next)
-		switch {
-		case a.kind == atomStar || a.kind == atomDeep:
-			for i := range next {
-				next[i] = at[i] || i > 0 && next[i-1] && a.matches(s[i-1])
-			}
-		case a.kind == atomDirs:
-			reached := false
-			for i := range next {
-				next[i] = at[i] || reached && s[i-1] == '/'
-				reached = reached || at[i]
-			}
-		default:
-			for i := 1; i < len(next); i++ {
-				next[i] = a.matches(s[i-1]) && (at[i-1] || a.rep == '+' && next[i-1])
-			}
-			if a.rep == '?' {
-				for i := range next {
-					next[i] = next[i] || at[i]
-				}
-			}
-		}
+		a.step(s, at, next)
 		at, next = next, at
 	}
 	return at[len(s)]
+}
+
+// step sets next to the positions that can be reached from those of at.
+func (a atom) step(s []rune, at, next []bool) {
+	optional := a.kind == atomStar || a.kind == atomDeep || a.kind == atomDirs || a.rep == '?'
+	repeats := a.kind == atomStar || a.kind == atomDeep || a.rep == '+'
+	next[0] = at[0] && optional
+	reached := at[0] // of atomDirs: some position so far
+	for i := 1; i < len(next); i++ {
+		next[i] = at[i] && optional
+		switch {
+		case a.kind == atomDirs:
+			next[i] = next[i] || reached && s[i-1] == '/'
+		case a.matches(s[i-1]):
+			next[i] = next[i] || at[i-1] || repeats && next[i-1]
+		}
+		reached = reached || at[i]
+	}
 }
 
 // matchGlob matches one pattern without its !. One that cannot be parsed matches nothing.

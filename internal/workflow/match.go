@@ -177,7 +177,7 @@ func (m *matcher) pullRequest(t *lock.Trigger) bool {
 	}
 	action := m.anyOf("types", events, m.ev.Action)
 	target := m.ordered("branches", t.TargetBranches, m.ev.TargetBranch)
-	source := true
+	var source bool
 	if len(t.SourceBranches) > 0 && m.ev.SourceBranch == "" { // WF-13
 		source = m.record(Check{
 			Check: "source-branches", Pattern: strings.Join(t.SourceBranches, ", "), Reason: "the event names no source branch",

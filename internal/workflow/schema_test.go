@@ -149,7 +149,9 @@ func TestDocumentationIsComplete(t *testing.T) {
 	doc := string(b)
 	for _, k := range []keys{
 		workflowKeys, onKeys, pushKeys, pullRequestKeys, inputKeys, scheduleKeys, genericKeys, eventKeys, jobKeys, runsOnKeys, stepKeys,
-		retryKeys, strategyKeys, concurrencyKeys, resourcesKeys, {known: kiciNames}, {known: edgeWords},
+		retryKeys, strategyKeys, concurrencyKeys, resourcesKeys,
+		{known: kiciNames},
+		{known: edgeWords},
 		{known: []string{"contains", "startsWith", "endsWith", "format", "join", "toJSON", "fromJSON", "hashFiles", "success", "failure", "cancelled", "always"}},
 	} {
 		for _, key := range k.known {

@@ -62,7 +62,8 @@ func compile(c *console.Console, at string, check, strict bool) error {
 	if err != nil {
 		return err
 	}
-	have, err := os.ReadFile(filepath.Join(at, filepath.FromSlash(workflow.LockPath)))
+	name := filepath.Join(at, filepath.FromSlash(workflow.LockPath))
+	have, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -71,7 +72,7 @@ func compile(c *console.Console, at string, check, strict bool) error {
 		return checked(c, r, current, err == nil)
 	}
 	if !current {
-		if err = replace(filepath.Join(at, filepath.FromSlash(workflow.LockPath)), want); err != nil {
+		if err = replace(name, want); err != nil {
 			return err
 		}
 	}
@@ -106,12 +107,14 @@ func replace(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
 	}
-	return os.Rename(f.Name(), name)
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 func schemaCmd(c *console.Console) *cobra.Command {

@@ -63,7 +63,7 @@ func create(at, rel, text string) error {
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
+	defer func() { _ = tree.Close() }()
 	if err = tree.MkdirAll(workflow.FilesDir, 0o755); err != nil {
 		return err
 	}

@@ -57,8 +57,8 @@ func (e *evaluator) status(name string) bool {
 
 func (e *evaluator) contains(in, what any) (any, error) {
 	if list, ok := in.([]any); ok {
-		for _, item := range list {
-			item, err := e.norm(item)
+		for _, element := range list {
+			item, err := e.norm(element)
 			if err != nil {
 				return nil, err
 			}

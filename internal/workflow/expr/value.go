@@ -175,7 +175,7 @@ func equal(a, b any) bool {
 
 // compare answers <, <=, > and >=; NaN and lists answer false to all of them.
 func compare(op string, a, b any) bool {
-	c := 0
+	var c int
 	x, xs := a.(string)
 	y, ys := b.(string)
 	if xs && ys {

@@ -6,7 +6,7 @@ func TestNearest(t *testing.T) {
 	known := []string{"runs-on", "needs", "timeout-minutes", "steps", "env", "if", "name"}
 	for word, want := range map[string]string{
 		"run-on": "runs-on", "runs_on": "runs-on", "RUNS-ON": "runs-on", "need": "needs", "step": "steps", "stpes": "steps",
-		"timeout-minute": "timeout-minutes", "timeout": "", "zzz": "", "": "", "nmae": "name", "x": "", "of": "if",
+		"timeout-minute": "timeout-minutes", "timeout": "", "zzz": "", "": "", "anme": "name", "x": "", "of": "if",
 	} {
 		if got := Nearest(word, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
