@@ -48,7 +48,7 @@ func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, 
 	case taken:
 		d.Attempts = 1
 		d.ReceivedAt = out.receivedAt
-		s.queue.push(d)
+		s.enqueue(d)
 	}
 	return out, err
 }

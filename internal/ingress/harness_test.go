@@ -307,4 +307,3 @@ func pushOf(ref, before, after string) source.Payload {
 }
 
 func each(t *testing.T, f func(t *testing.T, st *store.Store)) { t.Helper(); storetest.Each(t, f) }
-

@@ -149,6 +149,7 @@ type Service struct {
 	admission *admission
 	locks     *lockCache
 	queue     *queue
+	held      *claims
 }
 
 // New returns the room. Run starts its work.
@@ -163,6 +164,7 @@ func New(d Deps) *Service {
 		admission: newAdmission(d.Settings),
 		locks:     newLockCache(d.Env.Now),
 		queue:     newQueue(d.Settings.Workers),
+		held:      &claims{byID: map[string]*claim{}},
 	}
 }
 

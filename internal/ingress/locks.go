@@ -64,6 +64,9 @@ func (c *lockCache) get(ctx context.Context, key, sha string, src source.Source)
 		return r, nil
 	}
 	ch := c.flight.DoChan(key, func() (any, error) {
+		if r := c.lookup(key); r != nil { // a flight ended between the look and here
+			return r, nil
+		}
 		ctx, cancel := context.WithTimeout(c.ctx, fetchTimeout)
 		defer cancel()
 		r, err := fetch(ctx, src, sha)

@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,17 +26,13 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.release(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("take back deliveries: %w", err)
 	}
-	held := &claims{byID: map[string]*claim{}}
 	wake := service.NewWake()
 	g, ctx := errgroup.WithContext(ctx)
 	for range s.d.Settings.Workers {
-		g.Go(func() error { s.work(ctx, held, wake); return nil })
+		g.Go(func() error { s.work(ctx, wake); return nil })
 	}
 	taking := service.Loop{Name: "deliveries", Interval: pollInterval, Wake: wake, Log: s.log, Tick: s.claim}
-	keeping := service.Loop{
-		Name: "delivery claims", Interval: s.d.Settings.Lease / 3, Log: s.log,
-		Tick: func(ctx context.Context) error { return s.renew(ctx, held) },
-	}
+	keeping := service.Loop{Name: "delivery claims", Interval: s.d.Settings.Lease / 3, Log: s.log, Tick: s.renew}
 	g.Go(func() error { return taking.Run(ctx) })
 	g.Go(func() error { return keeping.Run(ctx) })
 	g.Go(func() error { return s.forward(ctx, wake) })
@@ -77,7 +72,7 @@ func (s *Service) giveBack(ctx context.Context) {
 		select {
 		case d := <-s.queue.ready:
 			s.abandon(ctx, d)
-			s.queue.cancel()
+			s.dequeue(d)
 		default:
 			return
 		}
@@ -124,7 +119,7 @@ func (s *Service) claimSome(ctx context.Context, n int) error {
 	}
 	slices.SortFunc(rows, func(a, b db.Delivery) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range rows {
-		s.queue.push(d)
+		s.enqueue(d)
 	}
 	if err != nil {
 		return fmt.Errorf("claim deliveries: %w", err)
@@ -132,15 +127,26 @@ func (s *Service) claimSome(ctx context.Context, n int) error {
 	return nil
 }
 
+// enqueue hands a claimed delivery, which has a slot, to the workers; its claim is renewed from here on. dequeue is the end of both.
+func (s *Service) enqueue(d db.Delivery) {
+	s.held.add(d, s.d.Env.Now())
+	s.queue.push(d)
+}
+
+func (s *Service) dequeue(d db.Delivery) {
+	s.held.remove(d)
+	s.queue.cancel()
+}
+
 // work processes deliveries one by one.
-func (s *Service) work(ctx context.Context, held *claims, wake *service.Wake) {
+func (s *Service) work(ctx context.Context, wake *service.Wake) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case d := <-s.queue.ready:
-			s.handle(ctx, held, d)
-			s.queue.cancel()
+			s.handle(ctx, d)
+			s.dequeue(d)
 			if len(s.queue.gate) == 0 {
 				wake.Signal()
 			}
@@ -149,12 +155,14 @@ func (s *Service) work(ctx context.Context, held *claims, wake *service.Wake) {
 }
 
 // handle processes one claimed delivery and writes down how that ended.
-func (s *Service) handle(ctx context.Context, held *claims, d db.Delivery) {
+func (s *Service) handle(ctx context.Context, d db.Delivery) {
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	held.add(d, cancel, s.d.Env.Now())
-	defer held.remove(d.ID)
-	err := s.process(work, &d)
+	s.held.start(d, cancel)
+	err := context.Cause(work)
+	if err == nil {
+		err = s.process(work, &d)
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, errLostClaim) || errors.Is(context.Cause(work), errLostClaim):
@@ -242,84 +250,6 @@ func (s *Service) putBack(ctx context.Context, d db.Delivery, p db.RetryDelivery
 func backoff(attempt int64) time.Duration {
 	d := min(time.Second<<min(max(attempt-1, 0), 10), 2*time.Minute)
 	return d + rand.N(d/10+1) //nolint:gosec // jitter
-}
-
-// claims are the deliveries that this process works on.
-type claims struct {
-	mu   sync.Mutex
-	byID map[string]*claim
-}
-
-type claim struct {
-	attempt int64
-	since   time.Time // taken or renewed
-	cancel  context.CancelCauseFunc
-}
-
-func (c *claims) add(d db.Delivery, cancel context.CancelCauseFunc, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.byID[d.ID] = &claim{attempt: d.Attempts, since: now, cancel: cancel}
-}
-
-func (c *claims) remove(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.byID, id)
-}
-
-// old returns what was taken or renewed before limit.
-func (c *claims) old(limit time.Time) map[string]claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found := map[string]claim{}
-	for id, cl := range c.byID {
-		if !cl.since.After(limit) {
-			found[id] = *cl
-		}
-	}
-	return found
-}
-
-func (c *claims) renewed(id string, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if cl := c.byID[id]; cl != nil {
-		cl.since = now
-	}
-}
-
-// renew extends the claims of slow deliveries (XC-9) and stops work whose claim is lost.
-func (s *Service) renew(ctx context.Context, held *claims) error {
-	now := s.d.Env.Now()
-	slow := held.old(now.Add(-s.d.Settings.Lease / 4))
-	if len(slow) == 0 {
-		return nil
-	}
-	kept := map[string]bool{}
-	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
-		for id, cl := range slow {
-			n, err := tx.RenewDeliveryClaim(ctx, db.RenewDeliveryClaimParams{
-				ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), ID: id, ClaimedBy: s.d.InstanceID, Attempt: cl.attempt,
-			})
-			if err != nil {
-				return err
-			}
-			kept[id] = n == 1
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("renew claims: %w", err)
-	}
-	for id, cl := range slow {
-		if kept[id] {
-			held.renewed(id, now)
-		} else {
-			cl.cancel(errLostClaim)
-		}
-	}
-	return nil
 }
 
 // Replay processes a failed delivery again (ING-18). ErrNotFound when there is no such failed delivery.
