@@ -227,8 +227,18 @@ func (a *Agent) Registered(ack wire.RegisterAck) {
 		if slices.Contains(ack.Abandon, t.dispatch.JobID) {
 			t.giveUp(job.ErrGone)
 		} else {
-			t.reconnected()
+			t.reports.repeat()
 		}
+	}
+}
+
+// Ready implements link.Handler.
+func (a *Agent) Ready() {
+	a.mu.Lock()
+	t := a.task
+	a.mu.Unlock()
+	if t != nil {
+		t.reconnected()
 	}
 	a.wake.Signal()
 }

@@ -18,6 +18,8 @@ type outbox struct {
 	quiet func() time.Duration // the orchestrator wants a pause
 	wake  *service.Wake
 
+	sending sync.Mutex // held from choosing a report until it is sent; never taken with mu held
+
 	mu      sync.Mutex
 	seq     int64
 	pending []report
@@ -78,8 +80,11 @@ func (o *outbox) finish() {
 	}
 }
 
-// repeat makes everything unacknowledged go out again: there is a new connection.
+// repeat makes everything unacknowledged go out again. It is called before anything can be sent on a new connection, and
+// no report that was chosen before is sent after it: the orchestrator drops what arrives behind a higher number.
 func (o *outbox) repeat() {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	o.mu.Lock()
 	o.sent = 0
 	o.mu.Unlock()
@@ -111,6 +116,8 @@ func (o *outbox) run(ctx context.Context) {
 
 // sendNext reports whether one was sent. After a failure the next connection's repeat goes on.
 func (o *outbox) sendNext() bool {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	o.mu.Lock()
 	if o.sent >= len(o.pending) || o.sent >= maxUnacked {
 		o.mu.Unlock()

@@ -140,12 +140,11 @@ func (t *task) fetch() (spec wire.JobSpec, err error) {
 func (t *task) fail(kind string, err error) {
 	now := t.agent.cfg.Now().UnixMilli()
 	t.ended()
-	t.finish(wire.JobStatus{Status: string(ci.JobFailed), StartedAt: now, FinishedAt: now, InitFailure: kind, Error: err.Error()})
+	t.finish(wire.JobStatus{Status: string(ci.JobFailed), StartedAt: now, FinishedAt: now, InitFailure: kind, Error: job.Clip(err.Error())})
 }
 
 // finish sends the final report and waits until it is durable at the other side.
 func (t *task) finish(s wire.JobStatus) {
-	s.Error = s.Error[:min(len(s.Error), maxErrorText)]
 	t.reportJob(s)
 	t.reports.seal()
 	select {
@@ -153,8 +152,6 @@ func (t *task) finish(s wire.JobStatus) {
 	case <-t.ctx.Done():
 	}
 }
-
-const maxErrorText = 4 << 10
 
 func (t *task) reportJob(s wire.JobStatus) {
 	t.reports.add(wire.TypeJobStatus, func(seq int64) any {
@@ -164,7 +161,6 @@ func (t *task) reportJob(s wire.JobStatus) {
 }
 
 func (t *task) reportStep(s wire.StepStatus) {
-	s.Error = s.Error[:min(len(s.Error), maxErrorText)]
 	t.reports.add(wire.TypeStepStatus, func(seq int64) any {
 		s.Seq = seq
 		return s
@@ -246,9 +242,9 @@ func (t *task) end() time.Time {
 	return t.endedAt
 }
 
-// reconnected repeats what was not acknowledged.
+// reconnected makes reports and log go on at once.
 func (t *task) reconnected() {
-	t.reports.repeat()
+	t.reports.wake.Signal()
 	t.mu.Lock()
 	sp := t.spool
 	t.mu.Unlock()

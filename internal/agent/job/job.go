@@ -17,8 +17,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kici-go/kici/internal/agent/exec"
 	"github.com/kici-go/kici/internal/agent/mask"
@@ -178,7 +180,7 @@ func (j *Job) Run() Outcome {
 	}
 	j.tearDown()
 	j.verdict(&out)
-	out.FinishedAt = j.now()
+	out.Error, out.FinishedAt = clip(out.Error, maxErrorBytes), j.now()
 	return out
 }
 
@@ -248,8 +250,29 @@ func (j *Job) complete() {
 
 func (j *Job) report(s wire.StepStatus) {
 	s.RunID, s.JobID, s.Attempt = j.cfg.Spec.RunID, j.cfg.Spec.JobID, j.cfg.Spec.Attempt
-	s.Name, s.Error = j.mask.String(s.Name), j.mask.String(s.Error)
+	s.Name, s.Error = clip(j.mask.String(s.Name), maxNameBytes), clip(j.mask.String(s.Error), maxErrorBytes)
 	j.cfg.Report(s)
+}
+
+// Bounds of texts in reports, which travel in frames of limited size.
+const (
+	maxNameBytes  = 400
+	maxErrorBytes = 4 << 10
+)
+
+// Clip bounds the text of an error in a report.
+func Clip(s string) string { return clip(s, maxErrorBytes) }
+
+// clip cuts a text to at most n bytes, at the end of a character.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
 
 // decode reads the definition and the contexts.

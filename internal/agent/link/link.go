@@ -44,8 +44,10 @@ var (
 type Handler interface {
 	// Registration is sent on every new connection.
 	Registration() wire.Register
-	// Registered follows when the orchestrator accepted it.
+	// Registered follows when the orchestrator accepted it. Nothing can be sent on the new connection yet.
 	Registered(wire.RegisterAck)
+	// Ready follows when it can.
+	Ready()
 	// Frame takes every other frame. An error closes the connection, which is then dialled again.
 	Frame(wire.Frame) error
 	// Lost follows the end of a connection that had been registered.
@@ -191,10 +193,11 @@ func (l *Link) session(ctx context.Context, h Handler) (registered bool, err err
 	if err != nil {
 		return false, err
 	}
+	h.Registered(ack)
 	l.setConn(conn)
 	defer l.setConn(nil)
-	h.Registered(ack)
 	l.Send(wire.TypeConfigAck, nil)
+	h.Ready()
 	err = l.serve(ctx, conn, h)
 	l.setConn(nil)
 	h.Lost(err)
