@@ -124,7 +124,7 @@ func readKeyFile(path string) ([]byte, error) {
 // makeKeyFile writes a new key that is on disk, whole, before anything is sealed with it.
 func makeKeyFile(path string) ([]byte, error) {
 	key := make([]byte, keySize)
-	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(key)                                         // never fails
 	f, err := os.CreateTemp(filepath.Dir(path), "."+KeyFile+"-*") // made 0600
 	if err != nil {
 		return nil, err
