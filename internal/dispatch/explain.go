@@ -54,6 +54,9 @@ func (p *placer) explain(ctx context.Context, v view, reasons []placement.ShapeR
 	if err != nil {
 		return err
 	}
+	if len(clocks) > 0 {
+		p.counted = nil // the clocks are part of the count
+	}
 	for shape, text := range changed {
 		if text == "" {
 			delete(p.reasons, shape)
@@ -128,6 +131,7 @@ func (p *placer) expire(ctx context.Context, v view) error {
 		if !late && !hopeless {
 			continue
 		}
+		p.counted = nil
 		err := p.lead(ctx, func(tx *store.Tx) error { return p.expireShape(ctx, tx, row.Shape) })
 		if err != nil {
 			return err

@@ -19,6 +19,9 @@ type placer struct {
 	term    int64
 	cache   *cache
 	reasons map[string]string // by shape, as stored; nil until read
+
+	counted   map[string]db.DispatchShapesRow // nil to count at the next pass
+	countedAt int64
 }
 
 func (d *Dispatcher) placer(term int64) *placer { return &placer{d: d, term: term, cache: newCache()} }

@@ -41,7 +41,8 @@ type reader struct {
 	settings  Settings
 	now       int64
 	old, next *cache
-	live      map[string]bool // by instance id
+	live      map[string]bool                 // by instance id
+	counted   map[string]db.DispatchShapesRow // of the last count, nil to count again
 }
 
 // read takes the snapshot of one pass: a few queries whose cost grows with shapes and agents, not with waiting jobs (D30).
@@ -50,6 +51,9 @@ func (p *placer) read(ctx context.Context) (view, error) {
 	next := newCache()
 	err := p.d.Store.Snapshot(ctx, func(tx *store.Tx) error {
 		r := &reader{tx: tx, settings: p.d.Settings, now: tx.Now(), old: p.cache, next: next, live: map[string]bool{}}
+		if p.countFresh(r.now) {
+			r.counted = p.counted
+		}
 		v = view{}
 		v.snapshot.Now = r.now
 		for _, step := range []func(context.Context, *view) error{r.nodes, r.scalers, r.agents, r.waiting} {
@@ -63,7 +67,23 @@ func (p *placer) read(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("read snapshot: %w", err)
 	}
 	p.cache = next
+	p.remember(v)
 	return v, nil
+}
+
+func (p *placer) countFresh(now int64) bool {
+	return p.counted != nil && now >= p.countedAt && now-p.countedAt < p.d.Settings.Interval.Milliseconds()
+}
+
+// remember keeps a fresh count of the shapes.
+func (p *placer) remember(v view) {
+	if p.countFresh(v.snapshot.Now) {
+		return
+	}
+	p.countedAt, p.counted = v.snapshot.Now, make(map[string]db.DispatchShapesRow, len(v.shapes))
+	for _, row := range v.shapes {
+		p.counted[row.Shape] = row
+	}
 }
 
 func (r *reader) nodes(ctx context.Context, v *view) error {
@@ -192,19 +212,19 @@ func (r *reader) holder(ctx context.Context, jobs ...string) (string, error) {
 }
 
 func (r *reader) waiting(ctx context.Context, v *view) error {
-	rows, err := r.tx.DispatchShapes(ctx)
+	rows, err := r.shapeRows(ctx)
 	if err != nil {
 		return err
 	}
 	v.shapes = rows
-	want := movable(v.snapshot)
+	want := min(movable(v.snapshot), r.settings.Window)
 	for _, row := range rows {
 		sh, err := r.shape(ctx, row.Shape)
 		if err != nil {
 			return fmt.Errorf("shape %s: %w", row.Shape, err)
 		}
 		sh.Total = int(row.Total)
-		jobs, err := r.tx.DispatchWindow(ctx, row.Shape, int32(min(want, r.settings.Window, sh.Total)))
+		jobs, err := r.tx.DispatchWindow(ctx, row.Shape, int32(want))
 		if err != nil {
 			return err
 		}
@@ -215,6 +235,24 @@ func (r *reader) waiting(ctx context.Context, v *view) error {
 		v.snapshot.Shapes = append(v.snapshot.Shapes, sh)
 	}
 	return nil
+}
+
+// shapeRows lists the shapes that wait. Counting them costs as much as the queue is long, so that is done once an interval; the
+// passes between, which something woke, only look which shapes there are and believe the last count.
+func (r *reader) shapeRows(ctx context.Context) ([]db.DispatchShapesRow, error) {
+	if r.counted == nil {
+		return r.tx.DispatchShapes(ctx)
+	}
+	keys, err := r.tx.DispatchShapeKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]db.DispatchShapesRow, len(keys))
+	for i, key := range keys {
+		rows[i] = r.counted[key]
+		rows[i].Shape = key
+	}
+	return rows, nil
 }
 
 // movable bounds how many jobs could move in this pass: as many as there are idle agents, agents on their way, and room for

@@ -538,6 +538,39 @@ func (q *Queries) DispatchScalers(ctx context.Context) ([]DispatchScalersRow, er
 	return items, nil
 }
 
+const dispatchShapeKeys = `-- name: DispatchShapeKeys :many
+WITH RECURSIVE s(shape) AS (
+  SELECT (SELECT MIN(j.shape) FROM execution_jobs j WHERE j.status = 'queued' AND j.agent_id IS NULL)
+  UNION ALL
+  SELECT (SELECT MIN(j.shape) FROM execution_jobs j WHERE j.status = 'queued' AND j.agent_id IS NULL AND j.shape > s.shape)
+  FROM s WHERE s.shape IS NOT NULL
+)
+SELECT CAST(s.shape AS TEXT) AS shape FROM s WHERE s.shape IS NOT NULL
+`
+
+func (q *Queries) DispatchShapeKeys(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, dispatchShapeKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var shape string
+		if err := rows.Scan(&shape); err != nil {
+			return nil, err
+		}
+		items = append(items, shape)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dispatchShapeSample = `-- name: DispatchShapeSample :one
 SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes FROM execution_jobs
 WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 LIMIT 1

@@ -28,6 +28,15 @@ SELECT shape, COUNT(*) AS total, COUNT(unroutable_since) AS marked,
 FROM execution_jobs WHERE status = 'queued' AND agent_id IS NULL
 GROUP BY shape ORDER BY shape;
 
+-- name: DispatchShapeKeys :many
+WITH RECURSIVE s(shape) AS (
+  SELECT (SELECT MIN(j.shape) FROM execution_jobs j WHERE j.status = 'queued' AND j.agent_id IS NULL)
+  UNION ALL
+  SELECT (SELECT MIN(j.shape) FROM execution_jobs j WHERE j.status = 'queued' AND j.agent_id IS NULL AND j.shape > s.shape)
+  FROM s WHERE s.shape IS NOT NULL
+)
+SELECT CAST(s.shape AS TEXT) AS shape FROM s WHERE s.shape IS NOT NULL;
+
 -- name: DispatchWindow :many
 SELECT id, run_id, queued_at FROM execution_jobs
 WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 ORDER BY queued_at, id LIMIT $2;
