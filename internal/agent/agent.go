@@ -247,8 +247,11 @@ func (a *Agent) Ready() {
 func (a *Agent) Lost(err error) {
 	a.mu.Lock()
 	a.connected = false
+	leaving := a.task == nil && (a.draining || a.cfg.Managed && a.jobsDone > 0)
 	a.mu.Unlock()
-	a.cfg.Log.Warn("link lost", "err", err)
+	if !leaving {
+		a.cfg.Log.Warn("link lost", "err", err)
+	}
 	a.wake.Signal()
 }
 

@@ -97,7 +97,8 @@ func cleanMappings(smaps *os.File, file string) []mapping {
 			flush()
 			continue
 		}
-		if (key == "Anonymous" || key == "Private_Dirty" || key == "Swap") && strings.Fields(value)[0] != "0" {
+		// Not Private_Dirty, which also counts pages of a file that was written a moment ago.
+		if (key == "Anonymous" || key == "Swap") && strings.Fields(value)[0] != "0" {
 			clean = false
 		}
 	}
