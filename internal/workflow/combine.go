@@ -134,11 +134,11 @@ func include(cells []cell, m *lock.Matrix) []cell {
 		for i := range base {
 			if !cells[i].contradicts(e, m.Order) {
 				joined = true
-				cells[i] = cells[i].with(e, names, m.Order)
+				cells[i] = cells[i].with(e, names)
 			}
 		}
 		if !joined {
-			cells = append(cells, cell{}.with(e, names, nil))
+			cells = append(cells, cell{}.with(e, names))
 		}
 	}
 	return cells
@@ -155,13 +155,11 @@ func (c cell) contradicts(e map[string]json.RawMessage, dimensions []string) boo
 	return false
 }
 
-// with is the combination with the values of e added; values of the original dimensions stay, added ones are replaced.
-func (c cell) with(e map[string]json.RawMessage, names, dimensions []string) cell {
+// with is the combination with the values of e added. Values that an earlier include added are replaced; those of the original
+// dimensions are equal, or e would contradict.
+func (c cell) with(e map[string]json.RawMessage, names []string) cell {
 	out := slices.Clone(c)
 	for _, name := range names {
-		if slices.Contains(dimensions, name) {
-			continue
-		}
 		if i := slices.IndexFunc(out, func(v Value) bool { return v.Name == name }); i >= 0 {
 			out[i].Value = e[name]
 			continue

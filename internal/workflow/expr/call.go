@@ -39,7 +39,7 @@ func (e *evaluator) call(n *node) (any, error) {
 	case "toJSON":
 		return e.toJSON(args[0])
 	case "fromJSON":
-		return fromJSON(args[0])
+		return e.fromJSON(args[0])
 	}
 	return e.hashFiles(args)
 }
@@ -175,9 +175,15 @@ func (e *evaluator) toJSON(v any) (any, error) {
 	return s, e.charge(len(s))
 }
 
-func fromJSON(v any) (any, error) {
+// parseCost is what decoding a byte of JSON costs, in units of copying one.
+const parseCost = 8
+
+func (e *evaluator) fromJSON(v any) (any, error) {
 	var out any
 	text := Text(v)
+	if err := e.charge(parseCost * len(text)); err != nil {
+		return nil, err
+	}
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("fromJSON: the text is empty")
 	}

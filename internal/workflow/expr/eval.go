@@ -11,8 +11,9 @@ var errBudget = errors.New("expression needs too much work")
 
 // evaluator walks a tree with a budget of work shared by everything that one call evaluates.
 type evaluator struct {
-	env    Env
-	budget int
+	env     Env
+	budget  int
+	decoded map[*byte]any // JSON of contexts that was reached already, by its first byte
 }
 
 func newEvaluator(env Env) *evaluator { return &evaluator{env: env, budget: maxBudget} }
@@ -48,14 +49,24 @@ func (e *evaluator) charge(n int) error {
 	return nil
 }
 
-// norm is norm with its cost charged.
+// norm is norm with its cost charged; JSON of a context is decoded once.
 func (e *evaluator) norm(v any) (any, error) {
-	if raw, ok := v.(json.RawMessage); ok {
-		if err := e.charge(len(raw)); err != nil {
-			return nil, err
-		}
+	raw, ok := v.(json.RawMessage)
+	if !ok || len(raw) == 0 {
+		return norm(v)
 	}
-	return norm(v)
+	if got, ok := e.decoded[&raw[0]]; ok {
+		return got, nil
+	}
+	if err := e.charge(len(raw)); err != nil {
+		return nil, err
+	}
+	got, err := decode(raw)
+	if e.decoded == nil {
+		e.decoded = map[*byte]any{}
+	}
+	e.decoded[&raw[0]] = got
+	return got, err
 }
 
 // eval wraps what goes wrong in an Error that points at the node.

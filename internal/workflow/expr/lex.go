@@ -142,8 +142,12 @@ func (l *lexer) number() (token, error) {
 }
 
 // parseNumber reads a number as expressions and loose comparison do: decimal, 0x hexadecimal, 0o octal, Infinity; the
-// empty string is 0 and anything else is NaN.
+// empty string is 0 and anything else is NaN, longer texts among it.
 func parseNumber(s string) float64 {
+	const longest = 400
+	if len(s) > longest {
+		return math.NaN()
+	}
 	s = strings.TrimSpace(s)
 	switch s {
 	case "":
