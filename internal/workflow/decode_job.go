@@ -31,7 +31,6 @@ type jobNode struct {
 	v     value
 	needs []value // as job.Needs
 	refs  []use
-	plain []bool // as job.Needs: the edge has no on: of its own
 }
 
 const (

@@ -14,14 +14,12 @@ func (d *decoder) needs(v value, j *jobNode) {
 	seen := map[string]bool{}
 	d.list(v, true, func(_ int, v value) {
 		n := lock.Need{RunOn: runOn("success")}
-		plain := true
 		if v.n.Kind == mappingKind {
 			d.object(v, needKeys, func(key string, v value) {
 				if key == "job" {
 					n.Job, _ = d.word(v)
 					return
 				}
-				plain = false
 				if on := d.edge(v); len(on) > 0 {
 					n.RunOn = on
 				}
@@ -41,7 +39,6 @@ func (d *decoder) needs(v value, j *jobNode) {
 		seen[n.Job] = true
 		j.job.Needs = append(j.job.Needs, n)
 		j.needs = append(j.needs, v)
-		j.plain = append(j.plain, plain)
 	})
 }
 

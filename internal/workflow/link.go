@@ -27,7 +27,7 @@ func (d *decoder) link(jobs []jobNode) {
 				d.errorf(j.needs[k], suggest.Cure(n.Job, names), "job %q needs %q, which does not exist", j.job.Name, short(n.Job))
 			}
 		}
-		widen(j)
+		d.widen(j)
 	}
 	for _, c := range circles(len(jobs), func(i int) []int { return edges(jobs[i].job, index) }) {
 		j := jobs[c[0]]
@@ -46,14 +46,17 @@ func (d *decoder) link(jobs []jobNode) {
 }
 
 // widen makes the edges of a job whose if uses always(), failure(), cancelled() or success() admit every ending, so that
-// the if decides (D8). Edges with an on: of their own keep it.
-func widen(j *jobNode) {
+// the if decides (D8). An on: of their own has no effect then.
+func (d *decoder) widen(j *jobNode) {
 	if j.job.If == "" || !expr.UsesStatus(j.job.If) {
 		return
 	}
 	for k := range j.job.Needs {
-		if j.plain[k] {
-			j.job.Needs[k].RunOn = ci.TerminalJobStatuses
+		j.job.Needs[k].RunOn = ci.TerminalJobStatuses
+		for i, c := range j.needs[k].n.Content {
+			if i%2 == 0 && c.Value == "on" {
+				d.warnf(newValue(c, j.needs[k].at), "remove one of the two", "on has no effect: the if of job %q uses a status function and decides alone", j.job.Name)
+			}
 		}
 	}
 }
