@@ -109,7 +109,8 @@ func (l *limiter) sweep(now time.Time) {
 	}
 }
 
-// forget makes room: what is over first, else anybody, for memory is bounded whatever an outsider does.
+// forget makes room for a quarter of the addresses, so that it is seldom called: what is over first, else anybody, for
+// memory is bounded whatever an outsider does.
 func (l *limiter) forget(now time.Time) {
 	for address, w := range l.seen {
 		if now.Sub(w.start) >= failureWindow {
@@ -117,7 +118,7 @@ func (l *limiter) forget(now time.Time) {
 		}
 	}
 	for address := range l.seen {
-		if len(l.seen) < addressesKept {
+		if len(l.seen) <= addressesKept*3/4 {
 			return
 		}
 		delete(l.seen, address)

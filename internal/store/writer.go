@@ -13,6 +13,9 @@ import (
 // maxGroup bounds how many requests share one commit, and so how long the first of them waits for the others.
 const maxGroup = 64
 
+// slowRequest is how long a transaction function may take before the log says so.
+const slowRequest = time.Second
+
 // request is one Write that waits for the writer.
 type request struct {
 	ctx  context.Context
@@ -184,7 +187,11 @@ func (g *group) add(r *request) {
 		}
 	}
 	g.current = r
+	began := time.Now()
 	err := g.runRequest(r)
+	if took := time.Since(began); took > slowRequest {
+		g.w.log.Warn("slow transaction function: everybody waits for it", "took", took)
+	}
 	g.current = nil
 	if err != nil {
 		g.undo(saved)
