@@ -69,7 +69,7 @@ func (p *Repos) Close() {
 	p.idle, p.ended = nil, true
 	p.mu.Unlock()
 	for _, r := range idle {
-		r.close()
+		_ = r.close()
 	}
 }
 
@@ -134,7 +134,7 @@ func (p *Repos) takeIdle(gitDir string, info fs.FileInfo) *reader {
 	}
 	p.mu.Unlock()
 	if evicted != nil {
-		evicted.close()
+		_ = evicted.close()
 	}
 	if found != nil {
 		found.expiry.Stop()
@@ -151,7 +151,7 @@ func (p *Repos) giveBack(r *reader) {
 	}
 	p.mu.Unlock()
 	if ended {
-		r.close()
+		_ = r.close()
 	}
 }
 
@@ -163,7 +163,7 @@ func (p *Repos) expire(r *reader) {
 	}
 	p.mu.Unlock()
 	if i >= 0 {
-		r.close()
+		_ = r.close()
 	}
 }
 

@@ -24,16 +24,15 @@ type Accepted struct {
 // accept stores a delivery and returns when it is durable (ING-9, ING-14). The unique insert decides which of several equal
 // deliveries is the first (ING-15). If a worker is free the row is born claimed, so that it need not be found again.
 func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, dedupMs int64) (Accepted, error) {
-	d := s.delivery(row, r)
-	stored, encoding := s.codec.pack(r.Body)
-	headers, err := json.Marshal(r.Headers)
+	d, err := s.delivery(row, r)
 	if err != nil {
 		return Accepted{}, err
 	}
+	stored, encoding := s.codec.pack(r.Body)
 	p := db.InsertDeliveryParams{
 		ID: d.ID, OrgID: d.OrgID, DeliveryID: d.DeliveryID, SourceID: d.SourceID, RoutingKey: d.RoutingKey, Kind: d.Kind,
 		Event: d.Event, Repo: d.Repo, Status: statusReceived, BodyEncoding: encoding, BodySize: int64(len(r.Body)),
-		BodySha256: bodyDigest(r.Body), Headers: string(headers), Decisions: "[]", Body: stored,
+		BodySha256: bodyDigest(r.Body), Headers: d.Headers, Decisions: "[]", Body: stored,
 	}
 	taken := s.queue.reserve()
 	if taken {
@@ -65,7 +64,7 @@ const (
 )
 
 // delivery is the row as the pipeline wants it: with the body as it was received.
-func (s *Service) delivery(row db.Source, r source.Received) db.Delivery {
+func (s *Service) delivery(row db.Source, r source.Received) (db.Delivery, error) {
 	d := db.Delivery{
 		ID: s.d.Env.NewID(), OrgID: row.OrgID, SourceID: row.ID, RoutingKey: row.RoutingKey, Kind: row.Kind, Event: r.Event,
 		Repo: row.Repo, Body: r.Body, ClaimedBy: s.d.InstanceID,
@@ -75,9 +74,9 @@ func (s *Service) delivery(row db.Source, r source.Received) db.Delivery {
 		id = d.ID
 	}
 	d.DeliveryID = row.RoutingKey + ":" + id
-	headers, _ := json.Marshal(r.Headers)
+	headers, err := json.Marshal(r.Headers)
 	d.Headers = string(headers)
-	return d
+	return d, err
 }
 
 func bodyDigest(body []byte) string {

@@ -203,8 +203,8 @@ func TestGenericDeliveryStartsRegisteredWorkflows(t *testing.T) {
 			"another event": w.signed("hooks", hooks, "test", "g2", body), "no match": w.signed("hooks", hooks, "deploy", "g3", []byte(`{"env":"dev"}`)),
 			"limited to b, which waits for another source": w.signed("only-b", only, "deploy", "g4", body),
 		} {
-			if d := w.delivery(post.DeliveryID); d.Status != statusProcessed || d.Matched != 0 {
-				t.Errorf("%s: %+v", name, d)
+			if other := w.delivery(post.DeliveryID); other.Status != statusProcessed || other.Matched != 0 {
+				t.Errorf("%s: %+v", name, other)
 			}
 		}
 		// One repository that is gone for good must not stop the other, and must be seen (ING-26).

@@ -32,16 +32,6 @@ func fakeSource(f *sourcetest.Fake) func(*Deps) {
 	}
 }
 
-// ended returns the deliveries' statuses once none is open.
-func (w *world) ended(ids ...string) []string {
-	w.t.Helper()
-	var out []string
-	for _, id := range ids {
-		out = append(out, w.delivery(id).Status)
-	}
-	return out
-}
-
 func TestXC1NothingIsAcknowledgedBeforeItsRowCommits(t *testing.T) {
 	d := storetest.SQLiteDatabase(t)
 	committing, release := make(chan struct{}), make(chan struct{})
@@ -239,8 +229,8 @@ func TestXC5DeliveryThatAlwaysFailsEndsFailed(t *testing.T) {
 		if err := w.in.Replay(t.Context(), "default", d.ID); err != nil {
 			t.Fatal(err)
 		}
-		if d := w.delivery(bad.DeliveryID); d.Status != statusProcessed || len(w.runs()) != 1 {
-			t.Errorf("replayed: %+v", d)
+		if again := w.delivery(bad.DeliveryID); again.Status != statusProcessed || len(w.runs()) != 1 {
+			t.Errorf("replayed: %+v", again)
 		}
 		if err := w.in.Replay(t.Context(), "default", d.ID); !errors.Is(err, ErrNotFound) {
 			t.Errorf("replay of a processed delivery: %v", err)

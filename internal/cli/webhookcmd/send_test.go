@@ -112,10 +112,10 @@ func TestHookSendsBranchesAndTags(t *testing.T) {
 func TestHookNeverFails(t *testing.T) {
 	in := zero + " " + one + " refs/heads/main\n"
 	for name, args := range map[string][]string{
-		"refused":      {"--hook"},
-		"no secret":    {"--hook", "--secret-file", "/nowhere/secret"},
-		"unreachable":  {"--hook", "--retry-for", "50ms", "--url", "http://127.0.0.1:1/webhook/default/generic/demo"},
-		"not an adres": {"--hook", "--url", "::/demo"},
+		"refused":     {"--hook"},
+		"no secret":   {"--hook", "--secret-file", "/nowhere/secret"},
+		"unreachable": {"--hook", "--retry-for", "50ms", "--url", "http://127.0.0.1:1/webhook/default/generic/demo"},
+		"bad address": {"--hook", "--url", "::/demo"},
 	} {
 		_, _, errOut, err := send(t, []int{401}, in, args...)
 		if err != nil || !strings.Contains(errOut, "warning") || !strings.Contains(errOut, "kici source trigger demo") {

@@ -181,8 +181,10 @@ func TestReceive(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	for _, bad := range []source.Request{
-		{Header: header(), Body: body}, {Header: header("X-Event-Type", "push"), Body: []byte("[1]")},
-		{Header: header("X-Event-Type", "push"), Body: []byte("{")}, {Header: header("X-Event-Type", "push")},
+		{Header: header(), Body: body},
+		{Header: header("X-Event-Type", "push"), Body: []byte("[1]")},
+		{Header: header("X-Event-Type", "push"), Body: []byte("{")},
+		{Header: header("X-Event-Type", "push")},
 	} {
 		if _, err := s.Read(bad); !errors.Is(err, source.ErrInvalid) {
 			t.Errorf("%s: %v", bad.Body, err)

@@ -198,8 +198,7 @@ func (f *Fake) Normalize(_ context.Context, d source.Delivery) (ci.Event, error)
 
 func hexID(s string) bool { return len(s) == 40 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// Intake, Verify and Read let a Fake receive webhooks: everything that is signed with the secret "webhook", or unsigned when it
-// has none.
+// Intake implements source.Receiver: a Fake takes what is signed with its secret "webhook", or anything when it has none.
 func (f *Fake) Intake() source.Intake {
 	return source.Intake{MaxBody: 1 << 20, DedupMs: 300_000, Secret: f.Config.Secrets["webhook"] != ""}
 }
