@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -79,7 +78,7 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	if err != nil {
 		return r, hostError(err)
 	}
-	defer give.Close()
+	defer give.Close() // also after it was closed: a failed start must not leave the agent waiting
 	p, err := b.run(&r, b.launch(s, set, r.Work), filepath.Join(dir, logFile), token)
 	_ = token.Close()
 	if err != nil {
@@ -95,7 +94,8 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	if err := ctx.Err(); err != nil { // cancelled meanwhile (BM-14)
 		return r, err
 	}
-	if _, err := io.WriteString(give, s.Token+"\n"); err != nil {
+	_, err = io.WriteString(give, s.Token+"\n")
+	if err = errors.Join(err, give.Close()); err != nil { // closed: the agent reads to the end
 		return r, fmt.Errorf("%w: hand over the token: %w", backend.ErrGuest, err)
 	}
 	r.Ready = true
@@ -211,23 +211,4 @@ func hostError(err error) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", backend.ErrRefused, err)
-}
-
-// terminate asks a process group to go, then makes it go.
-func terminate(ctx context.Context, p *process, grace time.Duration) error {
-	if grace > 0 {
-		if err := p.signal(unix.SIGTERM); err != nil {
-			return fmt.Errorf("terminate process %d: %w", p.pid, err)
-		}
-		if p.wait(grace, ctx.Done()) {
-			return nil
-		}
-	}
-	if err := p.signal(unix.SIGKILL); err != nil {
-		return fmt.Errorf("kill process %d: %w", p.pid, err)
-	}
-	if !p.wait(killPatience, nil) {
-		return fmt.Errorf("process %d does not die", p.pid)
-	}
-	return nil
 }
