@@ -48,6 +48,7 @@ type Agent struct {
 
 	mu        sync.Mutex
 	task      *task
+	later     []func() // what came for the next job while the last one was being tidied up
 	tasks     sync.WaitGroup
 	jobsDone  int
 	draining  bool
@@ -312,6 +313,11 @@ func (a *Agent) onDispatch(d wire.JobDispatch) {
 		a.mu.Unlock()
 		a.link.Send(wire.TypeJobAck, wire.JobAck{RunID: d.RunID, JobID: d.JobID, Attempt: d.Attempt})
 		return
+	case a.task != nil && !a.cfg.Managed && !a.draining && len(a.later) == 0 && !a.task.end().IsZero():
+		// The orchestrator knows that the job is over before this agent has tidied up after it.
+		a.later = append(a.later, func() { a.onDispatch(d) })
+		a.mu.Unlock()
+		return
 	case a.task != nil:
 		reason = "busy"
 	case a.draining, a.cfg.Managed && a.jobsDone > 0:
@@ -339,7 +345,12 @@ func (a *Agent) taskDone() {
 	a.task = nil
 	a.jobsDone++
 	uptime := a.cfg.Now().Sub(a.started)
+	later := a.later
+	a.later = nil
 	a.mu.Unlock()
+	for _, do := range later {
+		do()
+	}
 	used, available := memory()
 	a.link.Send(wire.TypeAgentStatus, wire.AgentStatus{MemoryUsedMb: used, MemoryAvailableMb: available, UptimeSeconds: int64(uptime.Seconds())})
 	a.wake.Signal()
@@ -356,6 +367,11 @@ func (a *Agent) current(jobID string, attempt int) *task {
 }
 
 func (a *Agent) onCancel(c wire.JobCancel) {
+	a.mu.Lock()
+	if len(a.later) > 0 {
+		a.later = append(a.later, func() { a.onCancel(c) })
+	}
+	a.mu.Unlock()
 	if t := a.current(c.JobID, 0); t != nil {
 		a.cfg.Log.Info("job cancelled", "job_id", c.JobID, "reason", c.Reason, "force", c.Force)
 		t.cancelJob(c)
