@@ -3,14 +3,12 @@ package app
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asAgent) != "" || (len(os.Args) > 1 && os.Args[1] == "agent") {
-		os.Exit(agentMain())
+	if len(os.Args) > 1 && os.Args[1] == "agent" { // the servers of these tests start this binary as their agent
+		os.Exit(Main(context.Background(), os.Args))
 	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"))
@@ -313,14 +311,3 @@ func TestStartIsQuick(t *testing.T) {
 		t.Errorf("start took %v", d)
 	}
 }
-
-func decode[T any](t *testing.T, body string) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(body), &v); err != nil {
-		t.Fatalf("%v in %.300s", err, body)
-	}
-	return v
-}
-
-func itoa(n int) string { return strconv.Itoa(n) }
