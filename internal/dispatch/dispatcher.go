@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,30 +10,6 @@ import (
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
-
-// Settings are the knobs of this room. DefaultSettings has the spec's values.
-type Settings struct {
-	Interval        time.Duration // between passes that nothing woke
-	AckTimeout      time.Duration // dispatch → acknowledgement (QUE-10)
-	RecoveryGrace   time.Duration // link lost → job requeued or failed (D17)
-	SpawnTimeout    time.Duration // requested → registered, until the node sets its own deadline
-	UnroutableGrace time.Duration // QUE-14; 0 never ends a job for it
-	JobStale        time.Duration // without a job heartbeat (STL-1)
-	InstanceTimeout time.Duration // without an instance heartbeat (QUE-13)
-	CancelRedrive   time.Duration // CAN-5; after twice as long the orchestrator ends the jobs itself
-	SweepInterval   time.Duration // NEED-8
-	Window          int           // jobs read per shape and pass (D30)
-	MovesPerWrite   int           // assignments and launches in one transaction
-}
-
-// DefaultSettings returns the spec's values.
-func DefaultSettings() Settings {
-	return Settings{
-		Interval: time.Second, AckTimeout: 10 * time.Second, RecoveryGrace: 60 * time.Second, SpawnTimeout: 300 * time.Second,
-		UnroutableGrace: 120 * time.Second, JobStale: 120 * time.Second, InstanceTimeout: 120 * time.Second,
-		CancelRedrive: 240 * time.Second, SweepInterval: 60 * time.Second, Window: 500, MovesPerWrite: 100,
-	}
-}
 
 // leader says in which terms this process may write. *cluster.Leader is one.
 type leader interface {

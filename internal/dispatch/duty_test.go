@@ -45,6 +45,7 @@ func TestJudge(t *testing.T) {
 		"agent ended":                                      {func(a *db.DispatchDueAssignmentsRow) { a.AgentState = "ending" }, ready, assignmentEnded},
 		"agent gone, while we are not ready":               {func(a *db.DispatchDueAssignmentsRow) { a.AgentState = "gone" }, 0, assignmentEnded},
 		"silent":                                           {func(a *db.DispatchDueAssignmentsRow) { a.HeartbeatAt.Int64 = now - 120_000 }, ready, assignmentStale},
+		"recovering, its link is back, and silent":         {func(a *db.DispatchDueAssignmentsRow) { a.JobStatus = "recovering"; a.HeartbeatAt.Int64 = now - 120_000 }, ready, assignmentStale},
 		"silent, but its link is lost":                     {func(a *db.DispatchDueAssignmentsRow) { a.HeartbeatAt.Int64 = now - 120_000; lost(now - 10)(a) }, ready, assignmentFine},
 		"silent because we were down":                      {func(a *db.DispatchDueAssignmentsRow) { a.HeartbeatAt.Int64 = now - 600_000 }, now - 100_000, assignmentFine},
 	}

@@ -44,9 +44,14 @@ func judge(a db.DispatchDueAssignmentsRow, c clock) assignmentFate {
 	if a.State == "assigned" && !a.StartedAt.Valid && passed(a.AckBy-ack, ack) {
 		return assignmentNotAcked
 	}
-	active := a.JobStatus == string(ci.JobRunning) || a.JobStatus == string(ci.JobCancelling)
-	if active && a.HeartbeatAt.Valid && passed(a.HeartbeatAt.Int64, c.settings.JobStale.Milliseconds()) {
+	if active(ci.JobStatus(a.JobStatus)) && a.HeartbeatAt.Valid && passed(a.HeartbeatAt.Int64, c.settings.JobStale.Milliseconds()) {
 		return assignmentStale
 	}
 	return assignmentFine
+}
+
+// active reports whether heartbeats are expected. A recovering job whose agent has its link again is: somebody died between
+// taking the link and taking the job back.
+func active(s ci.JobStatus) bool {
+	return s == ci.JobRunning || s == ci.JobRecovering || s == ci.JobCancelling
 }

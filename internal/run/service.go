@@ -8,30 +8,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
-
-// Settings are the knobs of this room. DefaultSettings has the spec's values.
-type Settings struct {
-	QueueTimeout        time.Duration // how long a job may wait for an agent (QUE-3); 0 is for ever
-	QueueMaxDepth       int64         // waiting jobs beyond which a new one fails with "queue full" (QUE-2, D16); 0 is no bound
-	MaxDispatchAttempts int64         // requeues at which a job fails (QUE-11)
-	MaxChainDepth       int64         // lifecycle events at this depth are not written (EVT-5)
-	EventTTL            time.Duration // of lifecycle events (EVT-7)
-	ServerURL           string        // kici.server_url in expressions; '' when unknown
-}
-
-// DefaultSettings returns the spec's values.
-func DefaultSettings() Settings {
-	return Settings{
-		QueueTimeout: time.Hour, QueueMaxDepth: 50_000, MaxDispatchAttempts: 5, MaxChainDepth: 10,
-		EventTTL: 7 * 24 * time.Hour,
-	}
-}
 
 // Service is the room. It is safe for concurrent use and keeps no state that matters.
 type Service struct {

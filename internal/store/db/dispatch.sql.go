@@ -150,7 +150,7 @@ WHERE a.ended_at IS NULL AND (
   (a.state = 'assigned' AND a.ack_by <= CAST($1 AS BIGINT))
   OR g.state IN ('ending', 'gone')
   OR g.link_lost_at <= CAST($2 AS BIGINT)
-  OR (j.status IN ('running', 'cancelling') AND j.heartbeat_at <= CAST($3 AS BIGINT)))
+  OR (j.status IN ('running', 'recovering', 'cancelling') AND j.heartbeat_at <= CAST($3 AS BIGINT)))
 ORDER BY a.job_id LIMIT 500
 `
 

@@ -127,5 +127,5 @@ WHERE a.ended_at IS NULL AND (
   (a.state = 'assigned' AND a.ack_by <= CAST(sqlc.arg(now) AS BIGINT))
   OR g.state IN ('ending', 'gone')
   OR g.link_lost_at <= CAST(sqlc.arg(lost_before) AS BIGINT)
-  OR (j.status IN ('running', 'cancelling') AND j.heartbeat_at <= CAST(sqlc.arg(beat_before) AS BIGINT)))
+  OR (j.status IN ('running', 'recovering', 'cancelling') AND j.heartbeat_at <= CAST(sqlc.arg(beat_before) AS BIGINT)))
 ORDER BY a.job_id LIMIT 500;

@@ -1,0 +1,54 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Settings are the knobs of this room. DefaultSettings has the spec's values; those with a variable can be set by it.
+type Settings struct {
+	QueueTimeout        time.Duration // KICI_QUEUE_TIMEOUT_MS: how long a job may wait for an agent (QUE-3); 0 is for ever
+	QueueMaxDepth       int64         // KICI_QUEUE_MAX_DEPTH: waiting jobs beyond which a new one fails with "queue full" (QUE-2, D16); 0 is no bound
+	MaxDispatchAttempts int64         // requeues at which a job fails (QUE-11)
+	MaxChainDepth       int64         // lifecycle events at this depth are not written (EVT-5)
+	EventTTL            time.Duration // of lifecycle events (EVT-7)
+	ServerURL           string        // kici.server_url in expressions; '' when unknown
+}
+
+// DefaultSettings returns the spec's values.
+func DefaultSettings() Settings {
+	return Settings{
+		QueueTimeout: time.Hour, QueueMaxDepth: 50_000, MaxDispatchAttempts: 5, MaxChainDepth: 10,
+		EventTTL: 7 * 24 * time.Hour,
+	}
+}
+
+const (
+	varQueueTimeout  = "KICI_QUEUE_TIMEOUT_MS"
+	varQueueMaxDepth = "KICI_QUEUE_MAX_DEPTH"
+)
+
+// Variables names the variables of this room.
+func Variables() []string { return []string{varQueueTimeout, varQueueMaxDepth} }
+
+// Overlay sets what getenv has a value for. All mistakes are reported at once.
+func (s *Settings) Overlay(getenv func(string) string) error {
+	var errs []error
+	number := func(name string, set func(int64)) {
+		text := getenv(name)
+		if text == "" {
+			return
+		}
+		n, err := strconv.ParseInt(text, 10, 40)
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("%s must be a whole number from 0, got %q", name, text))
+			return
+		}
+		set(n)
+	}
+	number(varQueueTimeout, func(n int64) { s.QueueTimeout = time.Duration(n) * time.Millisecond })
+	number(varQueueMaxDepth, func(n int64) { s.QueueMaxDepth = n })
+	return errors.Join(errs...)
+}
