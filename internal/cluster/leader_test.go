@@ -310,3 +310,30 @@ func TestElections(t *testing.T) {
 		}
 	})
 }
+
+// XC-81: a node whose clock is wrong by minutes neither steals the lease nor calls anybody dead.
+func TestXC81WrongClocks(t *testing.T) {
+	d := storetest.PostgreSQLDatabase(t)
+	st := d.Open(t)
+	one := campaign(t, fast(st, "one"))
+	eventually(t, "one leads", func() bool { return leads(one) })
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		wrong := fast(st, "wrong")
+		wrong.env.Now = func() time.Time { return time.Now().Add(off) }
+		c := campaign(t, wrong)
+		for range 80 {
+			time.Sleep(10 * time.Millisecond)
+			if leads(c) || !leads(one) {
+				t.Fatalf("clock off by %s: one leads %v, wrong leads %v", off, leads(one), leads(c))
+			}
+		}
+		c.stop()
+	}
+	i := NewInstance(st, Info{InstanceID: "one"}, discard)
+	if err := i.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := row(t, st); time.Since(time.UnixMilli(r.HeartbeatAt)).Abs() > time.Minute {
+		t.Errorf("heartbeat at %d", r.HeartbeatAt)
+	}
+}

@@ -95,6 +95,14 @@ type reader struct {
 	db     db.DBTX
 	gate   func(context.Context) error // nil, or waits until a connection is free
 	detach bool                        // SQLite: watching a context costs several times the read
+	stale  func(error) bool            // nil, or whether the query met a dead connection and may be sent again
+}
+
+// staleTries is more than there are connections, all of which may have died together.
+const staleTries = 25
+
+func (r *reader) again(err error, attempt int) bool {
+	return err != nil && r.stale != nil && r.stale(err) && attempt < staleTries
 }
 
 func (r *reader) enter(ctx context.Context) (context.Context, error) {
@@ -125,7 +133,13 @@ func (r *reader) QueryContext(ctx context.Context, query string, args ...any) (*
 	if err != nil {
 		return nil, err
 	}
-	return r.db.QueryContext(ctx, query, storable(args)...)
+	args = storable(args)
+	for attempt := 1; ; attempt++ {
+		rows, err := r.db.QueryContext(ctx, query, args...)
+		if !r.again(err, attempt) {
+			return rows, err
+		}
+	}
 }
 
 func (r *reader) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
@@ -133,7 +147,13 @@ func (r *reader) QueryRowContext(ctx context.Context, query string, args ...any)
 	if err != nil {
 		ctx = cancelled()
 	}
-	return r.db.QueryRowContext(ctx, query, storable(args)...)
+	args = storable(args)
+	for attempt := 1; ; attempt++ {
+		row := r.db.QueryRowContext(ctx, query, args...)
+		if !r.again(row.Err(), attempt) {
+			return row
+		}
+	}
 }
 
 func cancelled() context.Context {

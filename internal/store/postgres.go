@@ -65,7 +65,7 @@ func (s *Store) openPostgres(ctx context.Context, c Config) error {
 	}
 	e := &pgEngine{pool: pool, before: c.BeforeCommit, after: c.AfterCommit, stats: s.stats, log: c.Log}
 	e.link = startLink(config, e, s.hub, c.Log)
-	s.engine, s.reads, s.dialect = e, db.New(&reader{db: pool, gate: e.gate}), PostgreSQL
+	s.engine, s.reads, s.dialect = e, db.New(&reader{db: pool, gate: e.gate, stale: lostConnection}), PostgreSQL
 	return nil
 }
 
@@ -167,18 +167,30 @@ func pgClock(ctx context.Context, q db.DBTX) (now int64, err error) {
 }
 
 func (e *pgEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
-	conn, err := e.acquire(ctx)
+	conn, sqlTx, err := e.beginSnapshot(ctx)
+	for attempt := 1; err != nil && lostConnection(err) && attempt < staleTries && pause(ctx, min(attempt, 4)) == nil; attempt++ {
+		conn, sqlTx, err = e.beginSnapshot(ctx)
+	}
 	if err != nil {
 		return classify(err)
 	}
 	defer conn.Close()
-	sqlTx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return classify(err)
-	}
 	defer sqlTx.Rollback()
 	view := newTx(&txConn{db: sqlTx}, func() (int64, error) { return pgClock(ctx, sqlTx) })
 	return classify(view.run(fn))
+}
+
+func (e *pgEngine) beginSnapshot(ctx context.Context) (*sql.Conn, *sql.Tx, error) {
+	conn, err := e.acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sqlTx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, sqlTx, nil
 }
 
 func (e *pgEngine) publish(notes []note) { e.link.send(notes) }

@@ -11,11 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func openDir(t *testing.T, dir string) *Store {
 	t.Helper()

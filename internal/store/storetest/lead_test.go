@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,6 +161,31 @@ func TestXC141LostConnections(t *testing.T) {
 	})
 	if attempts < 2 {
 		t.Errorf("%d attempts", attempts)
+	}
+	var wg sync.WaitGroup
+	for range 10 { // many open connections
+		wg.Go(func() { write(t, s, func(tx *store.Tx) error { time.Sleep(50 * time.Millisecond); return nil }) })
+	}
+	wg.Wait()
+	for range 3 {
+		if err := administer(d.Config.URL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			if _, err := s.Read().Orgs(ctx); err != nil {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := s.Read().ClusterMeta(ctx, "none"); !errors.Is(err, sql.ErrNoRows) {
+				t.Errorf("read one: %v", err)
+			}
+			if err := s.Snapshot(ctx, func(*store.Tx) error { return nil }); err != nil {
+				t.Errorf("snapshot: %v", err)
+			}
+			if err := s.Ping(ctx); err != nil {
+				t.Errorf("ping: %v", err)
+			}
+		}
 	}
 	if ids := orgIDs(t, s); len(ids) != 2 {
 		t.Error(ids)
