@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 
 	// Pure rooms.
 	"internal/workflow":      {"internal/ci", "internal/workflow"},
-	"internal/workflow/expr": {},
+	"internal/workflow/expr": {"internal/workflow/suggest"},
 	"internal/workflow/lock": {"internal/ci"},
 	"internal/placement":     {"internal/ci"},
 
