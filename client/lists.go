@@ -127,6 +127,27 @@ type LoginLink struct {
 	ExpiresAt Time   `json:"expiresAt"`
 }
 
+// AccessEntry is one line of the access log: who did, or tried to do, what.
+type AccessEntry struct {
+	ID        string `json:"id"`
+	At        Time   `json:"at"`
+	ActorKind string `json:"actorKind"`
+	Actor     string `json:"actor"`
+	Label     string `json:"label,omitempty"`
+	Action    string `json:"action"`
+	Target    string `json:"target,omitempty"`
+	Source    string `json:"source"`
+	Outcome   string `json:"outcome"` // allowed, denied, error
+	RequestID string `json:"requestId,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+// AccessLog is a page of the access log, newest first.
+type AccessLog struct {
+	Items      []AccessEntry `json:"items"`
+	NextCursor string        `json:"nextCursor,omitempty"`
+}
+
 // Identity says who a token is.
 type Identity struct {
 	TokenID    string `json:"tokenId"`

@@ -58,6 +58,10 @@ func (a *API) tokenRoutes() {
 		})
 	// Who may act here may also do so in the dashboard; the link carries the token's own rights.
 	handle(a, post("", "Make a one-time address of the dashboard").at("/api/v1/login-links").created(), right{"run.trigger", "token.login_link"}, a.loginLink)
+	handle(a, get("/access-log", "List who did what, newest first").all().global(), right{"access_log.read", "access_log.read"},
+		func(ctx context.Context, c *caller, in *Paging) (client.AccessLog, error) {
+			return a.d.Reads.AccessLog(ctx, c.Scope, in.Cursor, number(in.Limit))
+		})
 	handle(a, post("/tokens", "Create an admin token; it is shown once").global().created(), right{"token.manage", "token.create"}, a.createToken)
 	handle(a, get("/tokens", "List admin tokens").global(), right{"token.manage", "token.list.read"}, a.listTokens)
 	handle(a, del("/tokens/{token}", "Revoke an admin token").global(), right{"token.manage", "token.revoke"},

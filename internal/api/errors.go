@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ var statuses = []struct {
 	{store.ErrReadOnly, http.StatusServiceUnavailable},
 	{store.ErrBusy, http.StatusServiceUnavailable},
 	{store.ErrClosed, http.StatusServiceUnavailable},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable},
 }
 
 // badRequest is an error of the caller's.
@@ -132,6 +134,8 @@ func failureOf(err error) *failure {
 		return &failure{Message: "something went wrong in the server; its log has the details", status: status}
 	case errors.Is(err, store.ErrFull), errors.Is(err, store.ErrReadOnly), errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrClosed):
 		return &failure{Message: "the server cannot use its database just now; try again", status: status}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &failure{Message: "the server took too long; try again", status: status}
 	case errors.Is(err, access.ErrUnavailable):
 		return &failure{Message: "Authentication unavailable", status: status}
 	}

@@ -28,7 +28,10 @@ type endpoint struct {
 	rare                  bool    // recorded at most once per actor and minute instead
 }
 
-const admin = "/api/v1/admin"
+const (
+	admin      = "/api/v1/admin"
+	answerTime = 60 * time.Second // for everything but streams
+)
 
 func get(path, summary string) endpoint {
 	return endpoint{method: http.MethodGet, path: admin + path, summary: summary, rate: 0.1}
@@ -80,6 +83,8 @@ type body[T any] struct{ Body T }
 func handle[I, O any](a *API, e endpoint, r right, h func(ctx context.Context, c *caller, in *I) (O, error)) {
 	register(a, e, r, func(ctx context.Context, in *I) (*body[O], error) {
 		c := callerOf(ctx)
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
 		out, err := h(ctx, c, in)
 		if err != nil {
 			return nil, a.fail(ctx, c, err)

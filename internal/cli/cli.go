@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kici-go/kici/internal/cli/accesscmd"
 	"github.com/kici-go/kici/internal/cli/agentcmd"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/deliverycmd"
@@ -87,7 +88,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 	)
 	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
-	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c))
+	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, logincmd.Commands(c)...)
 	group(root, groupAdmit, webhookcmd.Commands()...)
 	if in.Commands != nil {
@@ -101,7 +102,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 func admin(c *console.Console, in Injected) *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's commands (the same as kici-admin)"}
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c),
-		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), version(c))
+		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), version(c))
 	return cmd
 }
 

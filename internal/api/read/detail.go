@@ -329,14 +329,19 @@ func rawJSON(s string) json.RawMessage {
 	return json.RawMessage(s)
 }
 
-// stepName is what a step that has not begun is called: its name, else the first line of its script.
+const maxStepName = 80
+
+// stepName is what a step that has not begun is called: its name, else the first line of its script, as the agent will call it.
 func stepName(s lock.Step) string {
 	if s.Name != "" {
 		return s.Name
 	}
-	if s.Run == "" {
-		return s.Uses
+	if s.Uses != "" {
+		return "Check out the repository"
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(s.Run), "\n")
-	return line
+	if runes := []rune(line); len(runes) > maxStepName {
+		line = string(runes[:maxStepName]) + "…"
+	}
+	return "Run " + line
 }

@@ -229,7 +229,7 @@ func TestRunDetail(t *testing.T) {
 		for _, s := range j.Steps {
 			steps = append(steps, fmt.Sprintf("%d %s %s", s.Index, s.Name, s.Status))
 		}
-		if want := []string{"0 set up success", "1 compile running", "2 make test pending"}; !slices.Equal(steps, want) {
+		if want := []string{"0 set up success", "1 compile running", "2 Run make test pending"}; !slices.Equal(steps, want) {
 			t.Errorf("steps %q, want %q", steps, want)
 		}
 		if *j.Steps[0].DurationMs != 500 || j.Scaler != "local" || j.Node != "hydra" {

@@ -258,7 +258,7 @@ func (f whyFacts) failure(s ci.JobStatus) string {
 		}
 		text := fmt.Sprintf("step %q failed", st.Name)
 		if st.ExitCode != nil {
-			text += fmt.Sprintf(" with exit code %d", *st.ExitCode)
+			return text + fmt.Sprintf(" with exit code %d", *st.ExitCode)
 		}
 		return text + because(st.Error)
 	}

@@ -3,6 +3,7 @@ package agentcmd
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,7 @@ func table(c *console.Console, out client.AgentList) error {
 	for i, a := range out.Agents {
 		rows[i] = []console.Cell{
 			{Text: a.ID}, {Text: state(a), Class: class(a)}, {Text: a.Scaler}, {Text: a.NodeName}, {Text: job(a)},
-			{Text: strings.Join(a.Labels, ",")}, {Text: c.Ago(a.StateAt)}, {Text: a.Error},
+			{Text: strings.Join(own(a.Labels), ",")}, {Text: c.Ago(a.StateAt)}, {Text: a.Error},
 		}
 	}
 	if err := c.Table([]string{"AGENT", "STATE", "SCALER", "NODE", "JOB", "LABELS", "SINCE", "ERROR"}, rows); err != nil {
@@ -70,6 +71,11 @@ func table(c *console.Console, out client.AgentList) error {
 		c.Notice("more with --cursor %s", out.NextCursor)
 	}
 	return nil
+}
+
+// own leaves out the labels that kici gives to every agent; "agent show" has them all.
+func own(labels []string) []string {
+	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return strings.HasPrefix(l, "kici:") })
 }
 
 func state(a client.Agent) string {

@@ -65,7 +65,7 @@ func table(c *console.Console, out client.DeliveryList) error {
 			event += ":" + d.Action
 		}
 		rows[i] = []console.Cell{
-			{Text: d.DeliveryID}, {Text: d.Status, Class: class(d.Status)}, {Text: d.Source}, {Text: event}, {Text: d.Ref},
+			{Text: d.ID}, {Text: d.Status, Class: class(d.Status)}, {Text: d.Source}, {Text: event}, {Text: d.Ref},
 			{Text: fmt.Sprint(d.Matched)}, {Text: c.Ago(d.ReceivedAt)}, {Text: d.Error},
 		}
 	}
@@ -113,23 +113,67 @@ func show(c *console.Console) *cobra.Command {
 
 func printDelivery(c *console.Console, d client.Delivery) error {
 	err := c.Fields(
-		console.Field{Name: "delivery", Value: d.DeliveryID}, console.Field{Name: "status", Value: d.Status, Class: class(d.Status)},
+		console.Field{Name: "delivery", Value: d.ID}, console.Field{Name: "sender's id", Value: d.DeliveryID}, console.Field{Name: "status", Value: d.Status, Class: class(d.Status)},
 		console.Field{Name: "error", Value: d.Error}, console.Field{Name: "source", Value: d.Source},
 		console.Field{Name: "event", Value: d.Event + " " + d.Action}, console.Field{Name: "repository", Value: d.Repo},
 		console.Field{Name: "ref", Value: d.Ref + " " + console.ShortSHA(d.SHA)}, console.Field{Name: "received", Value: console.At(&d.ReceivedAt)},
 		console.Field{Name: "attempts", Value: fmt.Sprint(d.Attempts)}, console.Field{Name: "repeats", Value: fmt.Sprint(d.Duplicates)},
-		console.Field{Name: "first run", Value: d.RunID}, console.Field{Name: "id", Value: d.ID},
+		console.Field{Name: "first run", Value: d.RunID},
 	)
 	if err != nil {
 		return err
 	}
-	if len(d.Decisions) > 0 {
-		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("decisions"), indent(d.Decisions))
+	if err := printDecisions(c, d.Decisions); err != nil {
+		return err
 	}
 	if d.Payload != nil {
 		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("payload"), indent(json.RawMessage(*d.Payload)))
 	}
 	return nil
+}
+
+// decision is what was decided for one workflow.
+type decision struct {
+	Repo     string `json:"repo"`
+	Workflow string `json:"workflow"`
+	Matched  bool   `json:"matched"`
+	Trigger  string `json:"trigger"`
+	Checks   []struct {
+		Trigger                       int
+		Check, Pattern, Value, Reason string
+		Passed                        bool
+	} `json:"checks"`
+}
+
+// printDecisions says for each workflow whether it matched, and otherwise what stood against it.
+func printDecisions(c *console.Console, raw json.RawMessage) error {
+	var list []decision
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.Out)
+	var rows [][]console.Cell
+	for _, d := range list {
+		name := d.Workflow
+		if d.Repo != "" {
+			name = d.Repo + " " + name
+		}
+		if d.Matched {
+			rows = append(rows, []console.Cell{{Text: name}, {Text: "matched", Class: "success"}, {Text: "by " + d.Trigger}})
+			continue
+		}
+		why := "no trigger is for this event"
+		for _, k := range d.Checks {
+			if !k.Passed && k.Check != "event" {
+				why = fmt.Sprintf("%s: %q is not in %q", k.Check, k.Value, k.Pattern)
+				if k.Reason != "" {
+					why = k.Check + ": " + k.Reason
+				}
+			}
+		}
+		rows = append(rows, []console.Cell{{Text: name}, {Text: "not matched", Class: "skipped"}, {Text: why}})
+	}
+	return c.Table([]string{"WORKFLOW", "DECISION", "WHY"}, rows)
 }
 
 // indent makes JSON readable; text that is no JSON stays as it is. Both are cleaned.

@@ -14,7 +14,7 @@ func cancel(c *console.Console) *cobra.Command {
 	var force bool
 	var reason string
 	cmd := &cobra.Command{
-		Use: "cancel RUN", Short: "Cancel a run", Args: cobra.ExactArgs(1),
+		Use: "cancel RUN", Short: "Cancel a run", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Long: `Cancel a run: jobs that wait end at once, jobs that run are told to stop and have their grace period.
 With --force nothing is waited for: whole process trees are killed.`,
 		Example: `  kici run cancel acme/shop#482
@@ -43,7 +43,7 @@ func rerun(c *console.Console) *cobra.Command {
 	var failed, wait bool
 	var key string
 	cmd := &cobra.Command{
-		Use: "rerun RUN", Short: "Run a run again at the same commit, as a new run", Args: cobra.ExactArgs(1),
+		Use: "rerun RUN", Short: "Run a run again at the same commit, as a new run", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run rerun acme/shop#482
   kici run rerun 482 --failed --wait`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -10,7 +10,7 @@ import (
 
 func watchCmd(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch RUN", Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.ExactArgs(1),
+		Use: "watch RUN", Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run watch acme/shop#482
   kici run watch 482 && ./deploy.sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {

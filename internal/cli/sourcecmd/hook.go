@@ -16,7 +16,7 @@ func installHook(c *console.Console) *cobra.Command {
 	var dir string
 	var chain bool
 	cmd := &cobra.Command{
-		Use: "install-hook SOURCE", Short: "Write git hooks that tell the server of every push and commit", Args: cobra.ExactArgs(1),
+		Use: "install-hook SOURCE", Short: "Write git hooks that tell the server of every push and commit", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		Long: `Write git hooks into a local source's repository, so that every push to it and every commit in it is delivered.
 The hooks never make a push or a commit fail. Run this on the machine that has the repository.`,
 		Example: `  kici source install-hook shop

@@ -54,7 +54,7 @@ func table(c *console.Console, out client.SourceList) error {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "show SOURCE", Aliases: []string{"get"}, Short: "Show a source", Args: cobra.ExactArgs(1),
+		Use: "show SOURCE", Aliases: []string{"get"}, Short: "Show a source", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -83,7 +83,7 @@ func remove(c *console.Console) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "remove SOURCE", Aliases: []string{"rm", "delete"}, Short: "Remove a source and what it has registered; its runs stay",
-		Args: cobra.ExactArgs(1), Example: "  kici source remove shop --confirm",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(), Example: "  kici source remove shop --confirm",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -113,7 +113,7 @@ func enable(c *console.Console, on bool) *cobra.Command {
 		verb, short = "disable", "Take no more deliveries from a source"
 	}
 	return &cobra.Command{
-		Use: verb + " SOURCE", Short: short, Args: cobra.ExactArgs(1),
+		Use: verb + " SOURCE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -131,7 +131,7 @@ func enable(c *console.Console, on bool) *cobra.Command {
 
 func check(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "check SOURCE", Short: "Let the server reach the source now; exit 1 when it cannot", Args: cobra.ExactArgs(1),
+		Use: "check SOURCE", Short: "Let the server reach the source now; exit 1 when it cannot", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -159,7 +159,7 @@ func check(c *console.Console) *cobra.Command {
 func trigger(c *console.Console) *cobra.Command {
 	var ref string
 	cmd := &cobra.Command{
-		Use: "trigger SOURCE", Aliases: []string{"trigger-local"}, Short: "Treat the tip of a branch as just pushed", Args: cobra.ExactArgs(1),
+		Use: "trigger SOURCE", Aliases: []string{"trigger-local"}, Short: "Treat the tip of a branch as just pushed", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		Example: `  kici source trigger shop
   kici source trigger shop --ref release/2.0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -185,7 +185,7 @@ func trigger(c *console.Console) *cobra.Command {
 func webhookSecret(c *console.Console) *cobra.Command {
 	return &cobra.Command{
 		Use: "webhook-secret SOURCE", Aliases: []string{"get-webhook-secret"}, Short: "Print what senders of a source sign with; this is recorded",
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {

@@ -102,11 +102,16 @@ func (l *lines) show(d client.RunDetail) {
 		fmt.Fprintf(l.out, "%s\n", heading(d.Run))
 	}
 	for _, j := range d.Jobs {
-		l.say(j.ID, jobLine(j))
+		if j.FinishedAt == nil {
+			l.say(j.ID, jobLine(j))
+		}
 		for _, s := range j.Steps {
 			if text := stepLine(s); text != "" {
 				l.say(fmt.Sprintf("%s/%d", j.ID, s.Index), console.CleanLine(j.DisplayName)+": "+text)
 			}
+		}
+		if j.FinishedAt != nil { // the end of a job comes after what it did
+			l.say(j.ID, jobLine(j))
 		}
 	}
 	if d.FinishedAt != nil {

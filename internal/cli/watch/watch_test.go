@@ -101,8 +101,8 @@ test: waiting – waits for build
 build: running on a1
 build: step 0 "set up" success in 0.3s
 build: step 1 "make" running
-build: success in 3.0s
 build: step 1 "make" success in 2.7s
+build: success in 3.0s
 test: failed in 5.0s – step "go test" failed with exit code 1
 acme/shop #482: failed in 1.0s – job test failed
 `
