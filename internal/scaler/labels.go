@@ -9,9 +9,6 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// Taints are the plain labels of a platform that a job must name to get there (SC-9).
-var taintTokens = []string{"macos", "windows", "arm64"}
-
 // platformLike are plain labels that mean a taint when they stand in a label set: the migration shim of SC-10.
 var platformLike = map[string]string{
 	"macos": "macos", "darwin": "macos", "windows": "windows", "win32": "windows", "arm64": "arm64", "aarch64": "arm64",
@@ -31,7 +28,7 @@ func (l *loader) resolved(e *Entry, kind backend.Kind) (p Platform, known bool) 
 	return p, p != Platform{}
 }
 
-// taints are the structured taints of a platform.
+// taints are the plain labels of a platform that a job must name to get there (SC-9).
 func taints(p Platform) []string {
 	var out []string
 	switch p.OS {

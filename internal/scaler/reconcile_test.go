@@ -71,10 +71,14 @@ func TestReconcile(t *testing.T) {
 		{"XS-35 dies after registering", look(row(ci.AgentOnline), thing("a", false)), "end/lost", 0},
 		{"online, vanished", look(row(ci.AgentOnline)), "end/lost", 0},
 		{"online, listing failed", scaler(look(row(ci.AgentOnline)), func(s *ScalerView) { s.Listed = false }), "", 0},
-		{"dead, but its session may still hand something over",
-			with(look(row(ci.AgentOnline), thing("a", false)), func(v *View) { v.Rows[0].Session = true; v.Dead = map[string]int64{"a": 99_000} }), "", 101_000},
-		{"dead for long with a session",
-			with(look(row(ci.AgentOnline), thing("a", false)), func(v *View) { v.Rows[0].Session = true; v.Dead = map[string]int64{"a": 98_000} }), "end/lost", 0},
+		{
+			"dead, but its session may still hand something over",
+			with(look(row(ci.AgentOnline), thing("a", false)), func(v *View) { v.Rows[0].Session = true; v.Dead = map[string]int64{"a": 99_000} }), "", 101_000,
+		},
+		{
+			"dead for long with a session",
+			with(look(row(ci.AgentOnline), thing("a", false)), func(v *View) { v.Rows[0].Session = true; v.Dead = map[string]int64{"a": 98_000} }), "end/lost", 0,
+		},
 		{"left after its job", with(look(row(ci.AgentDraining), thing("a", false)), func(v *View) { v.Rows[0].JobsDone = 1 }), "end/job-complete", 0},
 		{"ending", look(row(ci.AgentEnding), thing("a", true)), "delete", 0},
 		{"ending, nothing listed", look(row(ci.AgentEnding)), "delete", 0},

@@ -157,7 +157,7 @@ func removeTree(path string) error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {
 			_ = root.Chmod(name, 0o700) // what stays unwritable is reported by the second attempt
