@@ -363,3 +363,32 @@ func TestWindow(t *testing.T) {
 		t.Fatalf("%d agents after a second pass", n)
 	}
 }
+
+// An agent that refuses a job is not asked again at once, whether that counts (busy) or not (draining): no hot loop, and no
+// five attempts in five milliseconds.
+func TestRefusingAgentRests(t *testing.T) {
+	w := sqlite(t)
+	w.static("box", "linux")
+	id := w.insert(job("a", "linux"))
+	w.place()
+	w.write(func(tx *store.Tx) error {
+		_, err := w.runs.Requeue(tx, w.job(id, "a").ID, 1, "rejected: draining", false)
+		return err
+	})
+	w.place()
+	if a := w.job(id, "a"); a.AgentID.Valid {
+		t.Fatal("asked again at once")
+	}
+	w.static("other", "linux")
+	other := w.insert(job("b", "linux"))
+	w.place()
+	w.place()
+	if a := w.job(id, "a"); a.AgentID.String != "other" {
+		t.Fatalf("agent %v", a.AgentID)
+	}
+	w.pass(10 * time.Second)
+	w.place()
+	if b := w.job(other, "b"); b.AgentID.String != "box" {
+		t.Fatalf("agent %v after the rest", b.AgentID)
+	}
+}

@@ -144,7 +144,8 @@ func (r *reader) agents(ctx context.Context, v *view) error {
 			ID: g.ID, OrgID: g.OrgID, NodeID: g.NodeID, Scaler: g.Scaler, Type: g.Type, State: ci.AgentState(g.State),
 			Reserved: ci.Resources{CPUMilli: g.CpuMilli, MemBytes: g.MemBytes}, Limits: ci.Resources{CPUMilli: g.CpuLimitMilli, MemBytes: g.MemLimitBytes},
 			Connected: g.SessionID != "" && !g.LinkLostAt.Valid && r.live[g.InstanceID],
-			Draining:  g.Draining, BoundJob: g.BoundJobID.String, Job: g.JobID.String,
+			// An agent that has just refused a job would refuse the next one too; asking at once again would only burn attempts.
+			Draining: g.Draining || g.RestUntil.Int64 > r.now, BoundJob: g.BoundJobID.String, Job: g.JobID.String,
 		}
 		if a.Labels, err = r.labels(g.Labels); err == nil {
 			a.Gate, err = r.labels(g.MandatoryLabels)

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -143,6 +144,11 @@ func (l *life) requeue(job db.LockJobRow, reason string, count bool) (bool, erro
 	_, err = l.tx.EndAssignment(l.ctx, db.EndAssignmentParams{JobID: job.ID, Attempt: job.Attempt, EndedAt: nullInt(l.now), EndReason: clip(reason, 200)})
 	if err != nil {
 		return false, fmt.Errorf("end assignment: %w", err)
+	}
+	if strings.HasPrefix(reason, "rejected") {
+		if _, err := l.tx.RestAgent(l.ctx, job.AgentID.String, nullInt(l.now+l.s.settings.RejectRest.Milliseconds())); err != nil {
+			return false, fmt.Errorf("rest agent: %w", err)
+		}
 	}
 	l.tx.Notify(store.TopicAssignments, job.AgentID.String)
 	l.queued, l.changed = true, true

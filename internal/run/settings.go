@@ -12,6 +12,7 @@ type Settings struct {
 	QueueTimeout        time.Duration // KICI_QUEUE_TIMEOUT_MS: how long a job may wait for an agent (QUE-3); 0 is for ever
 	QueueMaxDepth       int64         // KICI_QUEUE_MAX_DEPTH: waiting jobs beyond which a new one fails with "queue full" (QUE-2, D16); 0 is no bound
 	MaxDispatchAttempts int64         // requeues at which a job fails (QUE-11)
+	RejectRest          time.Duration // an agent that refused a job gets none for so long
 	MaxChainDepth       int64         // lifecycle events at this depth are not written (EVT-5)
 	EventTTL            time.Duration // of lifecycle events (EVT-7)
 	ServerURL           string        // kici.server_url in expressions; '' when unknown
@@ -20,7 +21,7 @@ type Settings struct {
 // DefaultSettings returns the spec's values.
 func DefaultSettings() Settings {
 	return Settings{
-		QueueTimeout: time.Hour, QueueMaxDepth: 50_000, MaxDispatchAttempts: 5, MaxChainDepth: 10,
+		QueueTimeout: time.Hour, QueueMaxDepth: 50_000, MaxDispatchAttempts: 5, RejectRest: 10 * time.Second, MaxChainDepth: 10,
 		EventTTL: 7 * 24 * time.Hour,
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 const dispatchAgents = `-- name: DispatchAgents :many
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
-  g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining,
+  g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
@@ -38,6 +38,7 @@ type DispatchAgentsRow struct {
 	SessionID       string
 	LinkLostAt      sql.NullInt64
 	Draining        bool
+	RestUntil       sql.NullInt64
 	JobID           sql.NullString
 	BoundFinishedAt sql.NullInt64
 	BoundAgentID    sql.NullString
@@ -71,6 +72,7 @@ func (q *Queries) DispatchAgents(ctx context.Context) ([]DispatchAgentsRow, erro
 			&i.SessionID,
 			&i.LinkLostAt,
 			&i.Draining,
+			&i.RestUntil,
 			&i.JobID,
 			&i.BoundFinishedAt,
 			&i.BoundAgentID,

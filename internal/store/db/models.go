@@ -71,6 +71,7 @@ type Agent struct {
 	Version         string
 	JobsDone        int64
 	Draining        bool
+	RestUntil       sql.NullInt64
 }
 
 type AgentToken struct {

@@ -918,6 +918,18 @@ func (q *Queries) RequeueJob(ctx context.Context, iD string, attempt int64, disp
 	return result.RowsAffected()
 }
 
+const restAgent = `-- name: RestAgent :execrows
+UPDATE agents SET rest_until = $2 WHERE id = $1
+`
+
+func (q *Queries) RestAgent(ctx context.Context, iD string, restUntil sql.NullInt64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, restAgent, iD, restUntil)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const runByDedupKey = `-- name: RunByDedupKey :one
 SELECT id FROM execution_runs WHERE dedup_key = $1
 `

@@ -370,7 +370,8 @@ CREATE TABLE agents (
   arch             TEXT NOT NULL,
   version          TEXT NOT NULL,
   jobs_done        BIGINT NOT NULL,
-  draining         BOOLEAN NOT NULL
+  draining         BOOLEAN NOT NULL,
+  rest_until       BIGINT -- it refused a job: no work for it before then
 );
 CREATE INDEX agents_live ON agents (node_id, scaler) WHERE state <> 'gone';
 CREATE UNIQUE INDEX agents_bound ON agents (bound_job_id) WHERE state NOT IN ('gone', 'ending');

@@ -173,6 +173,9 @@ UPDATE agents SET jobs_done = jobs_done + 1,
   state = CASE WHEN type <> 'static' AND state = 'online' THEN 'draining' ELSE state END
 WHERE id = $1;
 
+-- name: RestAgent :execrows
+UPDATE agents SET rest_until = $2 WHERE id = $1;
+
 -- name: UpsertStep :execrows
 INSERT INTO execution_steps (job_id, run_id, idx, attempt, name, status, started_at, finished_at, exit_code, error, allowed, retries)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
