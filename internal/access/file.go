@@ -12,7 +12,7 @@ func writeTokenFile(path, token string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // does nothing after the rename
 	_, err = f.WriteString(token + "\n")
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

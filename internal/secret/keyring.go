@@ -129,7 +129,7 @@ func makeKeyFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // does nothing after the rename
 	_, err = f.WriteString(hex.EncodeToString(key) + "\n")
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return nil, err

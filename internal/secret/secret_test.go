@@ -242,10 +242,26 @@ func TestXC121ReservedScopes(t *testing.T) {
 func TestNames(t *testing.T) {
 	s := New(storetest.SQLite(t), testKeys(t, 1))
 	for _, c := range []struct{ scope, key, value string }{
-		{"", "", "v"}, {"", "1X", "v"}, {"", "a b", "v"}, {"", "a.b", "v"}, {"", "__x", "v"}, {"", "é", "v"}, {"", "-a", "v"},
-		{"", "a|b", "v"}, {"", "a\n", "v"}, {"", strings.Repeat("a", 129), "v"},
-		{"/", "X", "v"}, {"a//b", "X", "v"}, {"a/", "X", "v"}, {"/a", "X", "v"}, {"a b", "X", "v"}, {"..", "X", "v"}, {"a/../b", "X", "v"},
-		{"a|b", "X", "v"}, {"a\n", "X", "v"}, {strings.Repeat("a", 256), "X", "v"},
+		{"", "", "v"},
+		{"", "1X", "v"},
+		{"", "a b", "v"},
+		{"", "a.b", "v"},
+		{"", "__x", "v"},
+		{"", "é", "v"},
+		{"", "-a", "v"},
+		{"", "a|b", "v"},
+		{"", "a\n", "v"},
+		{"", strings.Repeat("a", 129), "v"},
+		{"/", "X", "v"},
+		{"a//b", "X", "v"},
+		{"a/", "X", "v"},
+		{"/a", "X", "v"},
+		{"a b", "X", "v"},
+		{"..", "X", "v"},
+		{"a/../b", "X", "v"},
+		{"a|b", "X", "v"},
+		{"a\n", "X", "v"},
+		{strings.Repeat("a", 256), "X", "v"},
 		{"", "X", strings.Repeat("v", maxValue+1)},
 	} {
 		if err := s.SetSystem(t.Context(), "o", c.scope, c.key, c.value); !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), "vvv") {

@@ -191,7 +191,7 @@ func (p *prepared) get(ctx context.Context, query string) (*sql.Stmt, error) {
 			stmt = made
 			p.cache.stmts[query] = made
 		} else {
-			_ = made.Close()
+			_ = made.Close() //nolint:sqlclosecheck // only the loser of a race is closed
 		}
 		p.cache.mu.Unlock()
 	}
@@ -202,7 +202,7 @@ func (p *prepared) get(ctx context.Context, query string) (*sql.Stmt, error) {
 }
 
 func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	stmt, err := p.get(ctx, query)
+	stmt, err := p.get(ctx, query) //nolint:sqlclosecheck // kept in the cache
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (
 }
 
 func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	stmt, err := p.get(ctx, query)
+	stmt, err := p.get(ctx, query) //nolint:sqlclosecheck // kept in the cache
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (p *prepared) QueryContext(ctx context.Context, query string, args ...any) 
 }
 
 func (p *prepared) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	stmt, err := p.get(ctx, query)
+	stmt, err := p.get(ctx, query) //nolint:sqlclosecheck // kept in the cache
 	if err != nil {
 		return p.raw.QueryRowContext(ctx, StripLocking(query), args...)
 	}

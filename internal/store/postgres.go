@@ -77,7 +77,7 @@ func setDefault(c *pgx.ConnConfig, name, value string) {
 
 func migratePostgres(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error {
 	pool := stdlib.OpenDB(*config)
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	return migrate(ctx, pool, PostgreSQL, files)
 }
 
@@ -127,7 +127,7 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if err != nil {
 		return nil, lostConnection(err), err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	// Cancelling ends a transaction between two statements, never in the middle of a commit.
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgTransaction)
 	defer cancel()
@@ -135,7 +135,7 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if err != nil {
 		return nil, lostConnection(err), err
 	}
-	defer sqlTx.Rollback()
+	defer func() { _ = sqlTx.Rollback() }()
 	tx := newTx(&txConn{db: sqlTx}, func() (int64, error) { return pgClock(ctx, sqlTx) })
 	err = tx.run(func(tx *Tx) error {
 		if term > 0 {
@@ -174,8 +174,8 @@ func (e *pgEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return classify(err)
 	}
-	defer conn.Close()
-	defer sqlTx.Rollback()
+	defer func() { _ = conn.Close() }()
+	defer func() { _ = sqlTx.Rollback() }()
 	view := newTx(&txConn{db: sqlTx}, func() (int64, error) { return pgClock(ctx, sqlTx) })
 	return classify(view.run(fn))
 }
@@ -200,7 +200,7 @@ func (e *pgEngine) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return conn.PingContext(ctx)
 }
 

@@ -118,12 +118,12 @@ func (e *sqliteEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return classify(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return classify(err)
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }()
 	p := *e.prepared
 	p.raw, p.bind = tx, tx.StmtContext
 	view := newTx(&txConn{db: &p, detach: true}, e.clock)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -58,7 +59,7 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 // transaction ends; a plain subselect does not (D29).
 func (tx *Tx) checkTerm(ctx context.Context, term int64) error {
 	current, err := tx.LeaderTermForShare(ctx)
-	if err == sql.ErrNoRows {
+	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotLeader
 	}
 	if err != nil {

@@ -58,7 +58,7 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	s, err := store.Open(context.Background(), store.Config{Dir: dir, Unsynced: true})
 	if err != nil {
 		return nil, err
