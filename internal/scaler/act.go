@@ -58,17 +58,36 @@ func (o *operations) cancel(id string) {
 	}
 }
 
-// drain waits for work in progress, and cancels what takes longer than grace.
-func (o *operations) drain(grace time.Duration) {
-	timer := time.AfterFunc(grace, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		for op := range maps.Values(o.live) {
-			op.cancel()
+// drain waits for work in progress, cancels what takes longer than grace, and leaves what ignores even that. It reports whether
+// all of it has ended.
+func (o *operations) drain(grace time.Duration) bool {
+	idle := make(chan struct{})
+	go func() {
+		o.idle.Wait()
+		close(idle)
+	}()
+	for _, wait := range []time.Duration{grace, cancelPatience} {
+		timer := time.NewTimer(wait)
+		select {
+		case <-idle:
+			timer.Stop()
+			return true
+		case <-timer.C:
+			o.cancelAll()
 		}
-	})
-	defer timer.Stop()
-	o.idle.Wait()
+	}
+	return false
+}
+
+// cancelPatience is for a Delete that has to fall back to SIGKILL.
+const cancelPatience = 10 * time.Second
+
+func (o *operations) cancelAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for op := range maps.Values(o.live) {
+		op.cancel()
+	}
 }
 
 // recordTimeout bounds the write that follows a piece of work; it must not be lost to the work's own deadline.

@@ -162,7 +162,9 @@ func (n *Node) Run(ctx context.Context) error {
 	loop := service.Loop{Name: "node", Interval: n.d.Settings.Interval, Wake: n.wake, Log: n.log, Tick: n.tick}
 	err := loop.Run(ctx)
 	n.stopTimer()
-	n.ops.drain(stopGrace)
+	if !n.ops.drain(stopGrace) {
+		n.log.Warn("stopped with work in progress") // the next start goes on from what it finds
+	}
 	return err
 }
 

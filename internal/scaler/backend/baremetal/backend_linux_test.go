@@ -1,11 +1,13 @@
 package baremetal
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -412,6 +414,55 @@ func TestRunsAsAnotherUser(t *testing.T) {
 		}
 		if _, err := os.Stat(rec.Work); err == nil {
 			t.Error("the work directory is left")
+		}
+	}
+}
+
+// XS-56: the server is killed with SIGKILL. Its agent goes on; the next server finds it by evidence, sees its exit although it is
+// not its child, and ends it.
+func TestAgentOutlivesAKilledServer(t *testing.T) {
+	for _, groups := range []bool{true, false} {
+		r := newRig(t, groups)
+		old := exec.Command(os.Args[0], "server", r.dir)
+		out, err := old.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+			t.Fatalf("the server says %q: %v", line, err)
+		}
+		_ = old.Process.Kill()
+		_ = old.Wait()
+
+		b := r.open("one")
+		var rec record
+		inst, ok := r.list(b, killedAgent)
+		if !ok || !inst.Running || json.Unmarshal(inst.Launch, &rec) != nil {
+			t.Fatalf("listed as %+v", inst)
+		}
+		r.up(rec)
+		if groups { // killed by somebody else: the exit is seen
+			_ = unix.Kill(rec.Pid, unix.SIGKILL)
+			select {
+			case <-b.Exits():
+			case <-time.After(20 * time.Second):
+				t.Fatal("the exit was not reported")
+			}
+			if inst, _ := r.list(b, killedAgent); inst.Running || inst.Unstarted {
+				t.Errorf("listed as %+v", inst)
+			}
+		}
+		if err := r.delete(b, backend.Ref{AgentID: killedAgent, Launch: inst.Launch}); err != nil {
+			t.Fatal(err)
+		}
+		if left := marked(killedAgent); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		if rec.Cgroup != "" {
+			_ = os.Remove(filepath.Dir(rec.Cgroup))
 		}
 	}
 }

@@ -2,16 +2,21 @@ package baremetal
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
 // TestMain is the agent, too: the backend starts this test binary with the argument "agent".
@@ -22,6 +27,10 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "child" {
 		time.Sleep(time.Hour)
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "server" {
+		server(os.Args[2])
 		return
 	}
 	goleak.VerifyTestMain(m)
@@ -73,3 +82,21 @@ func agent(mode string) {
 	_ = os.Chmod(dir+"/cache/readonly", 0o500)
 	time.Sleep(time.Hour)
 }
+
+// server is an orchestrator that starts an agent and stays, to be killed.
+func server(dir string) {
+	e := backend.Entry{Name: "one", Options: backend.Options{keyAllowRoot: true}, Sets: []backend.Set{{Key: "linux"}}}
+	host := backend.Host{NodeID: "0000-" + filepath.Base(dir), Dir: dir, Binary: os.Args[0], Environ: os.Environ(), Log: slog.Default(), Now: time.Now}
+	b, err := open(e, host, realFacts())
+	if err == nil {
+		_, err = b.Create(context.Background(), backend.Spec{AgentID: killedAgent, LabelSet: "linux", Token: "kat_secret"})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(43)
+	}
+	fmt.Println("up")
+	time.Sleep(time.Hour)
+}
+
+const killedAgent = "scaler-bare-metal-0000000f"
