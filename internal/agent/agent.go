@@ -228,7 +228,7 @@ func (a *Agent) Registered(ack wire.RegisterAck) {
 		if slices.Contains(ack.Abandon, t.dispatch.JobID) {
 			t.giveUp(job.ErrGone)
 		} else {
-			t.reports.repeat()
+			t.reports.pause()
 		}
 	}
 }

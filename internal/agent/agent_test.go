@@ -266,7 +266,9 @@ func TestCancelGracefulAndForce(t *testing.T) {
 func TestXC87CancelBeforeTheJobBegins(t *testing.T) {
 	c := newCoordinator(t)
 	c.onFetch = func(w http.ResponseWriter) bool {
+		c.mu.Lock()
 		c.onFetch = nil
+		c.mu.Unlock()
 		c.send(wire.TypeJobCancel, wire.JobCancel{RunID: "run", JobID: "j"})
 		time.Sleep(100 * time.Millisecond)
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -288,6 +290,8 @@ func TestXC76ToldGone(t *testing.T) {
 			c.mu.Unlock()
 		},
 		"log": func(c *coordinator) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.onPost = func(_ int, w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusGone); return true }
 		},
 		"registration": func(c *coordinator) {

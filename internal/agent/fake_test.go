@@ -191,7 +191,10 @@ func (c *coordinator) job(w http.ResponseWriter, r *http.Request) {
 	if !c.authorised(w, r) {
 		return
 	}
-	if c.onFetch != nil && c.onFetch(w) {
+	c.mu.Lock()
+	onFetch := c.onFetch
+	c.mu.Unlock()
+	if onFetch != nil && onFetch(w) {
 		return
 	}
 	c.mu.Lock()
@@ -210,9 +213,9 @@ func (c *coordinator) log(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	c.posts++
-	n := c.posts
+	n, onPost := c.posts, c.onPost
 	c.mu.Unlock()
-	if c.onPost != nil && c.onPost(n, w, r) {
+	if onPost != nil && onPost(n, w, r) {
 		return
 	}
 	body, err := io.ReadAll(r.Body)

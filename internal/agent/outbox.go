@@ -23,7 +23,8 @@ type outbox struct {
 	mu      sync.Mutex
 	seq     int64
 	pending []report
-	sent    int // of pending, on this connection
+	sent    int  // of pending, on this connection
+	open    bool // there is a connection, as far as is known; after a failure not until resume
 	drained chan struct{}
 	closed  bool // nothing is added any more
 }
@@ -35,7 +36,7 @@ type report struct {
 }
 
 func newOutbox(send func(string, any) bool, quiet func() time.Duration) *outbox {
-	return &outbox{send: send, quiet: quiet, wake: service.NewWake(), drained: make(chan struct{})}
+	return &outbox{send: send, quiet: quiet, wake: service.NewWake(), drained: make(chan struct{}), open: true}
 }
 
 // add queues a report; build gets its sequence number.
@@ -80,13 +81,21 @@ func (o *outbox) finish() {
 	}
 }
 
-// repeat makes everything unacknowledged go out again. It is called before anything can be sent on a new connection, and
-// no report that was chosen before is sent after it: the orchestrator drops what arrives behind a higher number.
-func (o *outbox) repeat() {
+// pause comes before anything can be sent on a new connection: everything unacknowledged will go out again, from the
+// first. No report that was chosen before is sent after it, because the orchestrator drops what arrives behind a higher
+// number.
+func (o *outbox) pause() {
 	o.sending.Lock()
 	defer o.sending.Unlock()
 	o.mu.Lock()
-	o.sent = 0
+	defer o.mu.Unlock()
+	o.sent, o.open = 0, false
+}
+
+// resume follows when the new connection can be used.
+func (o *outbox) resume() {
+	o.mu.Lock()
+	o.open = true
 	o.mu.Unlock()
 	o.wake.Signal()
 }
@@ -114,17 +123,23 @@ func (o *outbox) run(ctx context.Context) {
 	}
 }
 
-// sendNext reports whether one was sent. After a failure the next connection's repeat goes on.
+// sendNext reports whether one was sent. After a failure nothing is, until the next connection.
 func (o *outbox) sendNext() bool {
 	o.sending.Lock()
 	defer o.sending.Unlock()
 	o.mu.Lock()
-	if o.sent >= len(o.pending) || o.sent >= maxUnacked {
+	if !o.open || o.sent >= min(len(o.pending), maxUnacked) {
 		o.mu.Unlock()
 		return false
 	}
 	r := o.pending[o.sent]
 	o.sent++ // before sending: its acknowledgement may come at once
 	o.mu.Unlock()
-	return o.send(r.kind, r.body)
+	ok := o.send(r.kind, r.body)
+	if !ok {
+		o.mu.Lock()
+		o.open = false
+		o.mu.Unlock()
+	}
+	return ok
 }

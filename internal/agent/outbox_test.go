@@ -17,7 +17,7 @@ import (
 type peer struct {
 	mu    sync.Mutex
 	up    bool
-	last  int64
+	last  int64 // highest it has seen
 	kept  []int64
 	fails func() bool
 }
@@ -65,11 +65,11 @@ func TestOutboxProperty(t *testing.T) {
 			p.mu.Unlock()
 			o.ack(last)
 			if !up { // a new connection
-				o.repeat()
+				o.pause()
 				p.mu.Lock()
 				p.up = true
 				p.mu.Unlock()
-				o.wake.Signal()
+				o.resume()
 			}
 			select {
 			case <-o.drained:

@@ -244,7 +244,7 @@ func (t *task) end() time.Time {
 
 // reconnected makes reports and log go on at once.
 func (t *task) reconnected() {
-	t.reports.wake.Signal()
+	t.reports.resume()
 	t.mu.Lock()
 	sp := t.spool
 	t.mu.Unlock()
