@@ -302,7 +302,7 @@ func TestLockCache(t *testing.T) {
 	now := time.Now()
 	c := newLockCache(func() time.Time { return now })
 	defer c.close()
-	f := &sourcetest.Fake{Branch: "main"}
+	f := &sourcetest.Fake{}
 	sha := f.Commit("", "first", map[string]string{".kici/workflows/ci.yaml": yaml("ci", "push")})
 	var wg sync.WaitGroup
 	for range 16 {

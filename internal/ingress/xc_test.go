@@ -26,7 +26,7 @@ import (
 func fakeSource(f *sourcetest.Fake) func(*Deps) {
 	return func(d *Deps) {
 		d.Factories[KindLocal] = func(c source.Config) (source.Source, error) {
-			f.Config, f.Branch = c, "main"
+			f.Configure(c, "main")
 			return f, nil
 		}
 	}
@@ -212,7 +212,7 @@ func TestXC5DeliveryThatAlwaysFailsEndsFailed(t *testing.T) {
 		w.run()
 		f.Fail(fmt.Errorf("%w: the disk is away", source.ErrUnreachable))
 		bad := w.push("demo", secret, pushOf("refs/heads/main", "", sha), "bad")
-		time.Sleep(2 * time.Second)
+		time.Sleep(500 * time.Millisecond)
 		rows, _ := w.st.Read().ReadDelivery(t.Context(), "default", bad.ID)
 		if rows[0].Status != statusReceived || !strings.Contains(rows[0].Error, "the disk is away") {
 			t.Errorf("while it waits: %+v", rows[0])

@@ -12,12 +12,11 @@ import (
 	"github.com/kici-go/kici/internal/source"
 )
 
-// Fake is a source in memory, for tests and simulation. It passes the suite. Fill the fields before use.
+// Fake is a source in memory, for tests and simulation. It passes the suite.
 type Fake struct {
-	Config source.Config
-	Branch string // default branch
-
 	mu      sync.Mutex
+	config  source.Config
+	branch  string // default branch
 	commits map[string]fakeCommit
 	refs    map[string]string // full ref → commit
 	fail    error
@@ -27,6 +26,19 @@ type Fake struct {
 type fakeCommit struct {
 	source.Commit
 	files map[string]string // whole tree
+}
+
+// Configure says which stored source this is, and its default branch.
+func (f *Fake) Configure(c source.Config, branch string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.config, f.branch = c, branch
+}
+
+func (f *Fake) settings() (source.Config, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.config, f.branch
 }
 
 // Commit adds a commit with a whole tree, moves ref to it when ref is not "", and returns its id.
@@ -156,12 +168,14 @@ func (f *Fake) ChangedFiles(ctx context.Context, before, after string) ([]string
 
 // DefaultBranch implements source.Source.
 func (f *Fake) DefaultBranch(ctx context.Context) (string, error) {
-	return f.Branch, f.reach(ctx, "DefaultBranch")
+	_, branch := f.settings()
+	return branch, f.reach(ctx, "DefaultBranch")
 }
 
 // Clone implements source.Source.
 func (f *Fake) Clone(context.Context) (source.Clone, error) {
-	return source.Clone{URL: "fake://" + f.Config.Name}, nil
+	c, _ := f.settings()
+	return source.Clone{URL: "fake://" + c.Name}, nil
 }
 
 // Check implements source.Source.
@@ -169,7 +183,8 @@ func (f *Fake) Check(ctx context.Context) error { return f.reach(ctx, "Check") }
 
 // Normalize understands source.Payload under the event "push".
 func (f *Fake) Normalize(_ context.Context, d source.Delivery) (ci.Event, error) {
-	ev := ci.Event{Source: f.Config.Name, Repo: f.Config.Repo, DefaultBranch: f.Branch, Payload: d.Body}
+	c, branch := f.settings()
+	ev := ci.Event{Source: c.Name, Repo: c.Repo, DefaultBranch: branch, Payload: d.Body}
 	var p source.Payload
 	if d.Event != "push" {
 		return ev, fmt.Errorf("%w: %q", source.ErrIgnored, d.Event)
@@ -200,12 +215,14 @@ func hexID(s string) bool { return len(s) == 40 && strings.Trim(s, "0123456789ab
 
 // Intake implements source.Receiver: a Fake takes what is signed with its secret "webhook", or anything when it has none.
 func (f *Fake) Intake() source.Intake {
-	return source.Intake{MaxBody: 1 << 20, DedupMs: 300_000, Secret: f.Config.Secrets["webhook"] != ""}
+	c, _ := f.settings()
+	return source.Intake{MaxBody: 1 << 20, DedupMs: 300_000, Secret: c.Secrets["webhook"] != ""}
 }
 
 // Verify implements source.Receiver.
 func (f *Fake) Verify(r source.Request) error {
-	if secret := f.Config.Secrets["webhook"]; secret != "" && !source.VerifySignature(secret, r.Header.Get(source.SignatureHeader), r.Body) {
+	c, _ := f.settings()
+	if secret := c.Secrets["webhook"]; secret != "" && !source.VerifySignature(secret, r.Header.Get(source.SignatureHeader), r.Body) {
 		return source.ErrUnauthorized
 	}
 	return nil

@@ -9,7 +9,8 @@ import (
 
 func TestFakePassesTheSuite(t *testing.T) {
 	Run(t, func(*testing.T) Origin {
-		f := &Fake{Config: source.Config{Name: "fake", Repo: "demo"}, Branch: "main"}
+		f := &Fake{}
+		f.Configure(source.Config{Name: "fake", Repo: "demo"}, "main")
 		first := f.Commit("refs/heads/main", "first", map[string]string{".kici/workflows/ci.yaml": "one", "a.txt": "1", "dir/b.txt": "1"})
 		second := f.Commit("refs/heads/main", "second", map[string]string{
 			".kici/workflows/ci.yaml": "two", ".kici/kici.lock.json": "{}", "c.txt": "1", "dir/b.txt": "2",
