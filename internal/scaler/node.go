@@ -219,27 +219,38 @@ func (n *Node) EndAll(ctx context.Context) error {
 	if err := n.recordEndAll(ctx); err != nil {
 		return fmt.Errorf("end all agents: %w", err)
 	}
+	left := -1
 	for {
-		if err := n.tick(ctx); err != nil {
-			return fmt.Errorf("end all agents: %w", err)
+		err := n.tick(ctx)
+		if err == nil {
+			left, err = n.left(ctx)
 		}
-		left, err := n.left(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return n.unfinished(ctx, left)
+		case err != nil:
 			return fmt.Errorf("end all agents: %w", err)
-		}
-		if left == 0 {
+		case left == 0:
 			return nil
 		}
 		pause := time.NewTimer(endAllPoll)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("end all agents: %d are left: %w", left, ctx.Err())
+			return n.unfinished(ctx, left)
 		case <-n.wake.C():
 		case <-pause.C:
 		}
 		pause.Stop()
 	}
+}
+
+// unfinished says that EndAll ran out of time; left is -1 when it never came to count.
+func (n *Node) unfinished(ctx context.Context, left int) error {
+	if left < 0 {
+		return fmt.Errorf("end all agents: %w", context.Cause(ctx))
+	}
+	return fmt.Errorf("end all agents: %d are left: %w", left, context.Cause(ctx))
 }
 
 func (n *Node) setRetry(agent string, at int64) {

@@ -642,3 +642,54 @@ func TestRunIsWoken(t *testing.T) {
 		t.Errorf("agents went with the node: %v", got)
 	}
 }
+
+// XS-32: one scaler fails; the others are not deferred, whatever their type.
+func TestXS32BackoffIsPerScaler(t *testing.T) {
+	r := newRig(t, storetest.SQLiteDatabase(t), oneScaler+"  - {name: two, type: fake, maxAgents: 1, labelSets: [{labels: [other]}]}\n")
+	r.host.OnCreate = func(_ context.Context, s backend.Spec) error {
+		if s.LabelSet == "linux" {
+			return fmt.Errorf("%w: no", backend.ErrRefused)
+		}
+		return nil
+	}
+	r.request("a")
+	r.request("b", func(p *db.DispatchLaunchParams) { p.Scaler, p.LabelSet, p.Labels = "two", "other", `["other"]` })
+	r.tick()
+	r.want("b", "booting")
+	all, err := r.st.Read().NodeBackoffs(t.Context(), nodeID)
+	if err != nil || len(all) != 1 || all[0].Scaler != "one" {
+		t.Errorf("deferred %+v: %v", all, err)
+	}
+}
+
+// XS-40: who waits for a slot is told when one is free.
+func TestXS40FreedSlotWakesTheQueue(t *testing.T) {
+	r := newRig(t, storetest.SQLiteDatabase(t), oneScaler)
+	r.request("a")
+	r.tick()
+	r.withdraw("a")
+	queue := r.st.Subscribe(store.TopicQueue, "")
+	defer queue.Close()
+	r.tick()
+	r.want("a", "gone/withdrawn")
+	select {
+	case <-queue.C():
+	case <-time.After(5 * time.Second):
+		t.Error("nobody was told")
+	}
+}
+
+// XS-57: a ledger that cannot be read ends nothing and stops nothing: the loop tries again.
+func TestXS57UnreadableLedgerEndsNobody(t *testing.T) {
+	r := newRig(t, storetest.SQLiteDatabase(t), oneScaler)
+	r.request("a")
+	r.tick()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.node.tick(ctx); err == nil {
+		t.Fatal("the read did not fail: the test shows nothing")
+	}
+	r.tick()
+	r.want("a", "booting")
+	r.wantThings("a")
+}
