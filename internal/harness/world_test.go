@@ -236,13 +236,19 @@ func (w *world) settled() error {
 	return nil
 }
 
-// processes are those, besides the server, that carry this world's directory in their environment or command line.
+// processes are those that carry this world's directory in their environment or command line, besides the server and its git.
 func (w *world) processes() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() || w.cmd != nil && pid == w.cmd.Process.Pid {
 			continue
+		}
+		if w.cmd != nil && parent(pid) == w.cmd.Process.Pid {
+			comm, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
+			if strings.TrimSpace(string(comm)) == "git" {
+				continue
+			}
 		}
 		environ, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
 		cmdline, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
@@ -251,6 +257,17 @@ func (w *world) processes() (pids []int) {
 		}
 	}
 	return pids
+}
+
+func parent(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(f[1])
+	return n
 }
 
 func (w *world) ran() []string {
