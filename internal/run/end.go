@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -202,5 +203,8 @@ func (l *life) finishRun(status ci.RunStatus, jobs []db.RunOutcomesRow) error {
 	}
 	l.run.Status, l.run.FailureClass, l.run.FailureReason = string(status), class, reason
 	l.changed = true
+	if l.s.observer.RunEnded != nil {
+		l.s.observer.RunEnded(status, time.Duration(l.now-l.run.CreatedAt)*time.Millisecond)
+	}
 	return l.runEvent(status, jobs)
 }

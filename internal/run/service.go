@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -21,9 +23,20 @@ type Service struct {
 	env      service.Env
 	log      *slog.Logger
 
-	refused atomic.Int64 // late writes that changed nothing (STM-5)
-	depth   depthGauge
+	refused  atomic.Int64 // late writes that changed nothing (STM-5)
+	depth    depthGauge
+	observer Observer
 }
+
+// Observer is told what metrics count. Its functions are called inside transactions, so they must not block, and a
+// transaction that is repeated counts twice. A nil one is not called.
+type Observer struct {
+	RunEnded func(status ci.RunStatus, took time.Duration)
+	Refused  func(event string) // a status that came too late, or start, step
+}
+
+// Observe sets the observer. Call it before the service is used.
+func (s *Service) Observe(o Observer) { s.observer = o }
 
 // NewService returns the room over a store.
 func NewService(st *store.Store, settings Settings, env service.Env, log *slog.Logger) *Service {
@@ -46,6 +59,9 @@ var (
 // refuse notes a write that came too late and changes nothing.
 func (s *Service) refuse(job db.LockJobRow, event, why string) {
 	s.refused.Add(1)
+	if s.observer.Refused != nil {
+		s.observer.Refused(event)
+	}
 	s.log.Info("late write refused", "job_id", job.ID, "run_id", job.RunID, "status", job.Status, "event", event, "reason", why)
 }
 
