@@ -61,7 +61,10 @@ func TestErrorsCarryTheServersSentence(t *testing.T) {
 	if !errors.As(err, &se) || se.Status != 409 || se.RequestID != "req-1" || err.Error() != "the run has already ended: status: failed" {
 		t.Errorf("%+v", err)
 	}
-	c = dial(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(418); fmt.Fprint(w, "<html>") })
+	c = dial(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprint(w, "<html>")
+	})
 	if err := c.RevokeToken(context.Background(), "x"); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("%v", err)
 	}
@@ -135,7 +138,7 @@ func TestStreamGoesOnWhereItBroke(t *testing.T) {
 func TestStreamEndsForGood(t *testing.T) {
 	c := dial(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "gone") {
-			w.WriteHeader(404)
+			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"error":"run not found"}`)
 			return
 		}

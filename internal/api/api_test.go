@@ -379,7 +379,7 @@ func TestInternalErrorsStayInside(t *testing.T) {
 
 func TestRequestIDAndHeaders(t *testing.T) {
 	r := newRig(t, storetest.SQLite(t))
-	req := httptest.NewRequest("GET", admin+"/runs", nil)
+	req := httptest.NewRequest(http.MethodGet, admin+"/runs", nil)
 	req.Header.Set("Authorization", "bearer owner") // the scheme is case-insensitive
 	req.Header.Set("X-Request-ID", "abc-123")
 	w := httptest.NewRecorder()
@@ -388,12 +388,12 @@ func TestRequestIDAndHeaders(t *testing.T) {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 	w = httptest.NewRecorder()
-	r.api.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil))
+	r.api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/version", nil))
 	if w.Code != 200 || w.Header().Get("X-Request-ID") == "" || !strings.Contains(w.Body.String(), "1.2.3") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 	w = httptest.NewRecorder()
-	r.api.ServeHTTP(w, httptest.NewRequest("GET", admin+"/runs", nil))
+	r.api.ServeHTTP(w, httptest.NewRequest(http.MethodGet, admin+"/runs", nil))
 	if w.Header().Get("WWW-Authenticate") == "" || errorOf(t, w.Body.String()).Message != "Missing authorization" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
@@ -407,7 +407,7 @@ func TestCancelTwice(t *testing.T) {
 		path = strings.Replace(path, readtest.Repo, strings.ReplaceAll(readtest.Repo, "/", "%2F"), 1)
 		first := ""
 		for range 2 {
-			req := httptest.NewRequest("POST", path, bytes.NewReader([]byte(`{"force":true,"reason":"enough"}`)))
+			req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader([]byte(`{"force":true,"reason":"enough"}`)))
 			req.Header.Set("Authorization", "Bearer admin")
 			req.Header.Set("Content-Type", "application/json")
 			req.Header.Set("Idempotency-Key", "k1")

@@ -28,6 +28,7 @@ func (a *API) secretRoutes() {
 		})
 }
 
+// SecretRef names a secret in a path.
 type SecretRef struct {
 	Key   string `path:"key" maxLength:"200"`
 	Scope string `query:"scope" maxLength:"500" doc:"Empty for the organisation, repo/<identifier> for one repository"`

@@ -112,7 +112,7 @@ func (a *API) check(ctx context.Context, c *caller, name string) (client.SourceC
 		return client.SourceCheck{}, err
 	}
 	if err != nil {
-		return client.SourceCheck{Message: err.Error()}, nil
+		return client.SourceCheck{Message: err.Error()}, nil //nolint:nilerr // what is wrong there is the answer
 	}
 	return client.SourceCheck{
 		OK: true, DefaultBranch: found.DefaultBranch, SHA: found.Commit.SHA, Title: found.Commit.Title,

@@ -223,6 +223,7 @@ type logFollow struct {
 	onlyStep bool
 }
 
+// LogQuery says where a log stream begins.
 type LogQuery struct {
 	Cursor      string `query:"cursor" maxLength:"200" doc:"Go on after this event id"`
 	LastEventID string `header:"Last-Event-ID" maxLength:"200"`

@@ -168,7 +168,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !ok:
 		answer(w, 404, client.Error{Message: "there is no " + key})
-	case r.Method == "POST" && !strings.Contains(key, "/check"):
+	case r.Method == http.MethodPost && !strings.Contains(key, "/check"):
 		answer(w, 201, v)
 	default:
 		answer(w, 200, v)

@@ -56,7 +56,6 @@ type runFacts struct {
 	extra   db.ReadRunExtraRow
 	jobs    []db.ReadRunJobsRow
 	needs   map[string][]edge // by job
-	steps   map[string][]client.Step
 	reasons map[string]shapeReasons
 	rows    []db.ReadRunStepsRow
 }

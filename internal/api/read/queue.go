@@ -2,6 +2,8 @@ package read
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/kici-go/kici/client"
@@ -76,9 +78,10 @@ func readShapes(ctx context.Context, q *db.Queries, rows []db.ReadQueueRow, into
 	}
 	for shape := range into {
 		x, err := q.ReadShapeReasons(ctx, shape)
-		if err == nil {
+		switch {
+		case err == nil:
 			into[shape] = parseReasons(x.Reasons, x.UpdatedAt)
-		} else if notFound(err, "") == err {
+		case !errors.Is(err, sql.ErrNoRows):
 			return err
 		}
 	}

@@ -39,10 +39,14 @@ func TestHeadlines(t *testing.T) {
 		"queued, reasons": {whyFacts{job: db.ReadRunJobsRow{Status: "queued"}, reasons: shapeReasons{list: []client.Reason{
 			{Kind: "no_label_match", Text: "mac has no label linux"}, {Kind: "backoff", Text: "local backs off"}, {Kind: "cap", Text: "big is full"},
 		}}}, "local backs off"},
-		"queued, launch failed": {whyFacts{job: db.ReadRunJobsRow{Status: "queued", ProvisioningError: "exec: no such file"}},
-			"the last agent for it did not start: exec: no such file"},
-		"queued, bound": {whyFacts{job: db.ReadRunJobsRow{Status: "queued", BoundID: text("a9"), BoundState: text("booting"), BoundScaler: text("local")}},
-			"agent a9 is starting for it by local"},
+		"queued, launch failed": {
+			whyFacts{job: db.ReadRunJobsRow{Status: "queued", ProvisioningError: "exec: no such file"}},
+			"the last agent for it did not start: exec: no such file",
+		},
+		"queued, bound": {
+			whyFacts{job: db.ReadRunJobsRow{Status: "queued", BoundID: text("a9"), BoundState: text("booting"), BoundScaler: text("local")}},
+			"agent a9 is starting for it by local",
+		},
 		"running":              {whyFacts{job: agent(ci.JobRunning)}, "runs on agent a1 (local on hydra)"},
 		"recovering":           {whyFacts{job: agent(ci.JobRecovering)}, "the link to agent a1 (local on hydra) is lost; it has until 01:01:01 UTC to come back"},
 		"cancelling":           {whyFacts{job: db.ReadRunJobsRow{Status: "cancelling", CancelReason: "cancelled by ada"}}, "is being cancelled: cancelled by ada"},
@@ -57,8 +61,10 @@ func TestHeadlines(t *testing.T) {
 		"drift":                {whyFacts{job: db.ReadRunJobsRow{Status: "drift_dropped"}}, "drift dropped"},
 		"cancelled":            {whyFacts{job: db.ReadRunJobsRow{Status: "cancelled", CancelReason: "enough"}}, "cancelled: enough"},
 		"cancelled, by whom":   {whyFacts{job: db.ReadRunJobsRow{Status: "cancelled"}, run: db.ReadRunRow{CancelledBy: "ada"}}, "cancelled by ada"},
-		"skipped, by a need": {whyFacts{job: db.ReadRunJobsRow{Status: "skipped"}, up: []upstream{up("a", ci.JobSuccess, ",success,"), up("b", ci.JobFailed, ",success,")}},
-			"skipped: b failed"},
+		"skipped, by a need": {
+			whyFacts{job: db.ReadRunJobsRow{Status: "skipped"}, up: []upstream{up("a", ci.JobSuccess, ",success,"), up("b", ci.JobFailed, ",success,")}},
+			"skipped: b failed",
+		},
 		"skipped, by its if": {whyFacts{job: db.ReadRunJobsRow{Status: "skipped"}, up: []upstream{up("a", ci.JobSuccess, ",success,")}}, "skipped: its condition was false"},
 	} {
 		if got := whyOf(tc.f); got.Headline != tc.want {

@@ -47,8 +47,13 @@ func table(c *console.Console, out client.AccessLog) error {
 			who = e.Actor
 		}
 		rows[i] = []console.Cell{
-			{Text: console.At(&e.At)}, {Text: e.Outcome, Class: class}, {Text: who}, {Text: e.Action}, {Text: e.Target},
-			{Text: e.Source}, {Text: e.Error},
+			{Text: console.At(&e.At)},
+			{Text: e.Outcome, Class: class},
+			{Text: who},
+			{Text: e.Action},
+			{Text: e.Target},
+			{Text: e.Source},
+			{Text: e.Error},
 		}
 	}
 	if err := c.Table([]string{"AT", "OUTCOME", "WHO", "ACTION", "TARGET", "FROM", "ERROR"}, rows); err != nil {

@@ -60,8 +60,14 @@ func table(c *console.Console, out client.AgentList) error {
 	rows := make([][]console.Cell, len(out.Agents))
 	for i, a := range out.Agents {
 		rows[i] = []console.Cell{
-			{Text: a.ID}, {Text: state(a), Class: class(a)}, {Text: a.Scaler}, {Text: a.NodeName}, {Text: job(a)},
-			{Text: strings.Join(own(a.Labels), ",")}, {Text: c.Ago(a.StateAt)}, {Text: a.Error},
+			{Text: a.ID},
+			{Text: state(a), Class: class(a)},
+			{Text: a.Scaler},
+			{Text: a.NodeName},
+			{Text: job(a)},
+			{Text: strings.Join(own(a.Labels), ",")},
+			{Text: c.Ago(a.StateAt)},
+			{Text: a.Error},
 		}
 	}
 	if err := c.Table([]string{"AGENT", "STATE", "SCALER", "NODE", "JOB", "LABELS", "SINCE", "ERROR"}, rows); err != nil {

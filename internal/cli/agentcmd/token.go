@@ -68,8 +68,13 @@ func listTokens(c *console.Console) *cobra.Command {
 						state, class = "revoked", "skipped"
 					}
 					rows[i] = []console.Cell{
-						{Text: t.ID}, {Text: t.Prefix}, {Text: t.Type}, {Text: state, Class: class},
-						{Text: strings.Join(t.Labels, ",")}, {Text: c.Ago(t.CreatedAt)}, {Text: console.At(t.LastUsedAt)},
+						{Text: t.ID},
+						{Text: t.Prefix},
+						{Text: t.Type},
+						{Text: state, Class: class},
+						{Text: strings.Join(t.Labels, ",")},
+						{Text: c.Ago(t.CreatedAt)},
+						{Text: console.At(t.LastUsedAt)},
 					}
 				}
 				return c.Table([]string{"ID", "TOKEN", "TYPE", "STATE", "LABELS", "CREATED", "LAST USED"}, rows)

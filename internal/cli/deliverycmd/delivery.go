@@ -65,8 +65,14 @@ func table(c *console.Console, out client.DeliveryList) error {
 			event += ":" + d.Action
 		}
 		rows[i] = []console.Cell{
-			{Text: d.ID}, {Text: d.Status, Class: class(d.Status)}, {Text: d.Source}, {Text: event}, {Text: d.Ref},
-			{Text: fmt.Sprint(d.Matched)}, {Text: c.Ago(d.ReceivedAt)}, {Text: d.Error},
+			{Text: d.ID},
+			{Text: d.Status, Class: class(d.Status)},
+			{Text: d.Source},
+			{Text: event},
+			{Text: d.Ref},
+			{Text: fmt.Sprint(d.Matched)},
+			{Text: c.Ago(d.ReceivedAt)},
+			{Text: d.Error},
 		}
 	}
 	if err := c.Table([]string{"DELIVERY", "STATUS", "SOURCE", "EVENT", "REF", "RUNS", "RECEIVED", "ERROR"}, rows); err != nil {
@@ -148,7 +154,8 @@ type decision struct {
 // printDecisions says for each workflow whether it matched, and otherwise what stood against it.
 func printDecisions(c *console.Console, raw json.RawMessage) error {
 	var list []decision
-	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+	_ = json.Unmarshal(raw, &list) // nothing was decided, or not in a form that this program knows
+	if len(list) == 0 {
 		return nil
 	}
 	fmt.Fprintln(c.Out)

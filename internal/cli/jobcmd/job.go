@@ -108,8 +108,12 @@ func printJob(c *console.Console, j client.Job) error {
 			exit = fmt.Sprint(*s.ExitCode)
 		}
 		rows[i] = []console.Cell{
-			{Text: fmt.Sprint(s.Index)}, {Text: s.Display.Word, Class: s.Display.Class}, {Text: console.TookPtr(s.DurationMs)},
-			{Text: exit}, {Text: s.Name}, {Text: s.Error},
+			{Text: fmt.Sprint(s.Index)},
+			{Text: s.Display.Word, Class: s.Display.Class},
+			{Text: console.TookPtr(s.DurationMs)},
+			{Text: exit},
+			{Text: s.Name},
+			{Text: s.Error},
 		}
 	}
 	return c.Table([]string{"STEP", "STATUS", "TOOK", "EXIT", "NAME", "ERROR"}, rows)

@@ -72,7 +72,7 @@ them unless --server or --token say otherwise. On the machine of the server no l
 			me, err := cl.WhoAmI(cmd.Context())
 			if err != nil {
 				if client.IsStatus(err, http.StatusUnauthorized) {
-					return fmt.Errorf("%s does not accept the token: %v", server, err)
+					return fmt.Errorf("%s does not accept the token: %s", server, err.Error()) // not wrapped: the hint of a 401 is about another token
 				}
 				return err
 			}

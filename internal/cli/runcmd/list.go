@@ -55,8 +55,13 @@ func table(c *console.Console, out client.RunList) error {
 		rows[i] = []console.Cell{
 			{Text: Name(r)},
 			{Text: r.Display.Word, Class: r.Display.Class},
-			{Text: r.Workflow}, {Text: r.Branch}, {Text: console.ShortSHA(r.SHA)}, {Text: r.TriggerEvent},
-			{Text: console.TookPtr(r.DurationMs)}, {Text: c.Ago(r.CreatedAt)}, {Text: r.Title},
+			{Text: r.Workflow},
+			{Text: r.Branch},
+			{Text: console.ShortSHA(r.SHA)},
+			{Text: r.TriggerEvent},
+			{Text: console.TookPtr(r.DurationMs)},
+			{Text: c.Ago(r.CreatedAt)},
+			{Text: r.Title},
 		}
 	}
 	if err := c.Table([]string{"RUN", "STATUS", "WORKFLOW", "BRANCH", "COMMIT", "EVENT", "TOOK", "CREATED", "TITLE"}, rows); err != nil {

@@ -76,16 +76,22 @@ func Jobs(c *console.Console, jobs []client.Job, steps bool) error {
 	var rows [][]console.Cell
 	for _, j := range jobs {
 		rows = append(rows, []console.Cell{
-			{Text: j.DisplayName}, {Text: j.Display.Word, Class: j.Display.Class}, {Text: console.TookPtr(j.DurationMs)},
-			{Text: j.AgentID}, {Text: j.Why},
+			{Text: j.DisplayName},
+			{Text: j.Display.Word, Class: j.Display.Class},
+			{Text: console.TookPtr(j.DurationMs)},
+			{Text: j.AgentID},
+			{Text: j.Why},
 		})
 		if !steps {
 			continue
 		}
 		for _, s := range j.Steps {
 			rows = append(rows, []console.Cell{
-				{Text: fmt.Sprintf("  %d %s", s.Index, s.Name)}, {Text: s.Display.Word, Class: s.Display.Class},
-				{Text: console.TookPtr(s.DurationMs)}, {}, {Text: s.Error},
+				{Text: fmt.Sprintf("  %d %s", s.Index, s.Name)},
+				{Text: s.Display.Word, Class: s.Display.Class},
+				{Text: console.TookPtr(s.DurationMs)},
+				{},
+				{Text: s.Error},
 			})
 		}
 	}

@@ -53,8 +53,14 @@ func table(c *console.Console, out client.ScalerList, failures bool) error {
 			sets[k] = strings.Join(ls, ",")
 		}
 		rows[i] = []console.Cell{
-			{Text: s.Name}, {Text: s.Type}, {Text: s.NodeName}, {Text: s.State, Class: class(s.State)}, {Text: agents(s)},
-			{Text: used(s)}, {Text: strings.Join(sets, " | ")}, {Text: s.StateText},
+			{Text: s.Name},
+			{Text: s.Type},
+			{Text: s.NodeName},
+			{Text: s.State, Class: class(s.State)},
+			{Text: agents(s)},
+			{Text: used(s)},
+			{Text: strings.Join(sets, " | ")},
+			{Text: s.StateText},
 		}
 	}
 	if err := c.Table([]string{"SCALER", "TYPE", "NODE", "STATE", "AGENTS", "USED", "LABELS", "NOTE"}, rows); err != nil {

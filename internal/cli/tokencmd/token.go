@@ -95,8 +95,14 @@ func list(c *console.Console) *cobra.Command {
 				for i, t := range out.Tokens {
 					word, class := state(t, c.Now())
 					rows[i] = []console.Cell{
-						{Text: t.ID}, {Text: t.Label}, {Text: t.Role}, {Text: word, Class: class}, {Text: t.RoutingKey},
-						{Text: c.Ago(t.CreatedAt)}, {Text: console.At(t.ExpiresAt)}, {Text: console.At(t.LastUsedAt)},
+						{Text: t.ID},
+						{Text: t.Label},
+						{Text: t.Role},
+						{Text: word, Class: class},
+						{Text: t.RoutingKey},
+						{Text: c.Ago(t.CreatedAt)},
+						{Text: console.At(t.ExpiresAt)},
+						{Text: console.At(t.LastUsedAt)},
 					}
 				}
 				return c.Table([]string{"ID", "LABEL", "ROLE", "STATE", "ONLY", "CREATED", "EXPIRES", "LAST USED"}, rows)
