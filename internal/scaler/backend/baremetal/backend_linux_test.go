@@ -451,8 +451,8 @@ func TestAgentOutlivesAKilledServer(t *testing.T) {
 			case <-time.After(20 * time.Second):
 				t.Fatal("the exit was not reported")
 			}
-			if inst, _ := r.list(b, killedAgent); inst.Running || inst.Unstarted {
-				t.Errorf("listed as %+v", inst)
+			if dead, _ := r.list(b, killedAgent); dead.Running || dead.Unstarted {
+				t.Errorf("listed as %+v", dead)
 			}
 		}
 		if err := r.delete(b, backend.Ref{AgentID: killedAgent, Launch: inst.Launch}); err != nil {
