@@ -53,6 +53,7 @@ type Options struct {
 	OnStop      string // "" is keep
 
 	ScalerConfig string              // "" is <data-dir>/scalers.yaml, made at the first start (D15)
+	ScalerDir    string              // folder of fragments of scalers.yaml, "" for none
 	RunAs        string              // for that first scalers.yaml (D14)
 	AllowRoot    bool                // for that first scalers.yaml (D14)
 	AgentURL     string              // where agents connect; "" is this server on this machine (AG-2)
@@ -61,20 +62,11 @@ type Options struct {
 	SecretKey    string              // KICI_SECRET_KEY
 	AdminToken   string              // KICI_BOOTSTRAP_ADMIN_TOKEN
 	Tune         func(*Tuning)       // changes defaults, for tests and the demo; may be nil
+	Getenv       func(string) string // for the variables of rooms (KICI_QUEUE_TIMEOUT_MS and so on); nil reads none
 	Log          *slog.Logger        // nil discards
 	Now          func() time.Time    // nil is time.Now
 	NewID        func() string       // nil is ci.NewID
 	StoreHooks   func(*store.Config) // of the crash harness; may be nil
-}
-
-// Tuning is the settings of the rooms.
-type Tuning struct {
-	Run      run.Settings
-	Dispatch dispatch.Settings
-	Fleet    fleet.Settings
-	Scaler   scaler.Settings
-	Ingress  ingress.Settings
-	StopIn   time.Duration // for all parts together
 }
 
 // Server is a built server. Run it once.
@@ -150,12 +142,12 @@ func (s *Server) setDefaults(o Options) error {
 	if o.BasePath, err = cleanBasePath(o.BasePath); err != nil {
 		return err
 	}
-	s.tuning = Tuning{
-		Run: run.DefaultSettings(), Dispatch: dispatch.DefaultSettings(), Fleet: fleet.DefaultSettings(),
-		Scaler: scaler.DefaultSettings(), StopIn: 20 * time.Second,
-	}
+	s.tuning = defaultTuning()
 	if o.Tune != nil {
 		o.Tune(&s.tuning)
+	}
+	if err := s.tuning.overlay(o.Getenv); err != nil {
+		return err
 	}
 	s.o, s.log, s.env = o, o.Log, service.Env{Now: o.Now, NewID: o.NewID}
 	s.metrics = obs.NewMetrics()
@@ -244,6 +236,7 @@ func (s *Server) openRooms(context.Context) error {
 	s.opened("logs", s.logs.Close)
 	s.tuning.Run.ServerURL = s.URL()
 	s.runs = run.NewService(s.store, s.tuning.Run, s.env, s.log)
+	s.runs.Observe(s.runMetrics())
 	repos := git.NewRepos(git.ReposOptions{})
 	s.opened("git", func() error { repos.Close(); return nil })
 	s.ingress = ingress.New(ingress.Deps{
@@ -253,7 +246,7 @@ func (s *Server) openRooms(context.Context) error {
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
 	s.dispatch = dispatch.New(dispatch.Deps{
-		Store: s.store, Leader: s.leader, Runs: s.runs, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
+		Store: s.store, Leader: s.leader, Runs: countedRuns{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
 		Env: s.env, Log: s.log,
 	})
 	s.fleet = fleet.New(fleet.Deps{

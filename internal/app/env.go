@@ -5,9 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/kici-go/kici/internal/dispatch"
+	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/workflow/suggest"
 )
 
@@ -18,8 +19,8 @@ const envPrefix = "KICI_"
 var knownVariables = []string{
 	// The server's.
 	"KICI_DATA_DIR", "KICI_DATABASE_URL", "KICI_HOST", "KICI_PORT", "KICI_BASE_PATH", "KICI_PUBLIC_URL", "KICI_ON_STOP", "KICI_ROLE",
-	"KICI_LOG_FORMAT", "KICI_LOG_LEVEL", "KICI_SCALER_CONFIG_PATH", "KICI_SECRET_KEY", "KICI_BOOTSTRAP_ADMIN_TOKEN", "KICI_RUN_AS",
-	"KICI_ALLOW_ROOT", "KICI_SCALER_SPAWN_TIMEOUT_MS", "KICI_TRUSTED_ENV",
+	"KICI_LOG_FORMAT", "KICI_LOG_LEVEL", "KICI_SCALER_CONFIG_PATH", "KICI_SCALER_CONFIG_DIR", "KICI_SECRET_KEY", "KICI_BOOTSTRAP_ADMIN_TOKEN", "KICI_RUN_AS",
+	"KICI_ALLOW_ROOT", varSpawnTimeout, "KICI_TRUSTED_ENV",
 	// The clients'.
 	"KICI_URL", "KICI_TOKEN", "KICI_ADMIN_URL", "KICI_ADMIN_TOKEN", "KICI_OUTPUT_FORMAT",
 	// The agent's (AG-1).
@@ -27,9 +28,9 @@ var knownVariables = []string{
 	"KICI_AGENT_TOKEN_FILE", "KICI_AGENT_DIR", "KICI_AGENT_MARK", "KICI_WORK_DIR", "KICI_CLAIM_CODE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT",
 	"KICI_SCALER_PENDING_DISPATCH_TIMEOUT", "KICI_EXECUTION_MODE", "KICI_BACKPRESSURE_MODE", "KICI_JOB_HEARTBEAT_INTERVAL_MS",
 	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_MAX_LOG_SIZE_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
-	"KICI_CONCURRENCY_WAIT_TIMEOUT_MS", "KICI_RUNTIME_IMAGE", "KICI_JOB_IMAGE_AGENT",
+	"KICI_CONCURRENCY_WAIT_TIMEOUT_MS", "KICI_RUNTIME_IMAGE", "KICI_JOB_IMAGE_AGENT", "KICI_RECONNECT_WINDOW_MS",
 	// A step's.
-	"KICI_OUTPUT", "KICI_ENV", "KICI_PATH", "KICI_SUMMARY", "KICI_STEP_SUMMARY", "KICI_STATE", "KICI_WORKSPACE", "KICI_RUN_ID", "KICI_RUN_NUMBER", "KICI_RUN_ATTEMPT",
+	"KICI_OUTPUT", "KICI_ENV", "KICI_PATH", "KICI_SUMMARY", "KICI_STEP_SUMMARY", "KICI_STATE", "KICI_WORKSPACE", "KICI_TEMP", "KICI_STEP", "KICI_REPOSITORY_OWNER", "KICI_TRIGGERING_ACTOR", "KICI_RUN_ID", "KICI_RUN_NUMBER", "KICI_RUN_ATTEMPT",
 	"KICI_JOB", "KICI_JOB_ID", "KICI_SHA", "KICI_REF", "KICI_REF_NAME", "KICI_REF_TYPE", "KICI_REPOSITORY", "KICI_WORKFLOW", "KICI_ACTOR",
 	"KICI_EVENT_NAME", "KICI_EVENT_PATH", "KICI_BASE_REF", "KICI_HEAD_REF", "KICI_SERVER_URL", "KICI_ACTION",
 }
@@ -40,14 +41,15 @@ var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
 // checkEnvironment refuses a KICI_* name that nothing reads, naming the nearest known one.
 func checkEnvironment(environ []string) error {
 	var problems []string
+	known := slices.Concat(knownVariables, run.Variables(), dispatch.Variables())
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || slices.Contains(knownVariables, name) ||
+		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) ||
 			slices.ContainsFunc(knownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
 		text := fmt.Sprintf("the environment variable %s is not known", name)
-		if near := suggest.Nearest(name, knownVariables); near != "" {
+		if near := suggest.Nearest(name, known); near != "" {
 			text += "; did you mean " + near + "?"
 		}
 		problems = append(problems, text)
@@ -80,13 +82,4 @@ func hostName() string {
 		return "unknown"
 	}
 	return name
-}
-
-// boolVariable reads true or false.
-func boolVariable(name, value string) (bool, error) {
-	b, err := strconv.ParseBool(value)
-	if err != nil {
-		return false, fmt.Errorf("%s is true or false, not %q", name, value)
-	}
-	return b, nil
 }

@@ -117,36 +117,3 @@ func (s *Server) dashboard(reads *read.Reads, steps read.LogReader) http.Handler
 func (s *Server) secure(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(s.o.PublicURL, "https://")
 }
-
-// gauges refreshes the metrics that need a query, so that a scrape asks nobody (OBS-18).
-func (s *Server) gauges(ctx context.Context) error {
-	ticker := time.NewTicker(10 * time.Second)
-	defer ticker.Stop()
-	var refused int64
-	for {
-		term, leading := s.leader.Term()
-		s.metrics.LeaseTerm.Set(float64(term))
-		s.metrics.IsLeader.Set(0)
-		if leading {
-			s.metrics.IsLeader.Set(1)
-		}
-		if rows, err := s.store.Read().FleetQueueDepth(ctx); err == nil {
-			s.metrics.QueueDepth.Reset()
-			for _, status := range []string{"pending", "queued", "running", "recovering", "cancelling"} {
-				s.metrics.QueueDepth.WithLabelValues(status)
-			}
-			for _, r := range rows {
-				s.metrics.QueueDepth.WithLabelValues(r.Status).Set(float64(r.Jobs))
-			}
-		}
-		if n := s.runs.RefusedWrites(); n > refused {
-			s.metrics.RefusedStatus.WithLabelValues("late").Add(float64(n - refused))
-			refused = n
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}

@@ -30,7 +30,7 @@ func (s *Server) openNode(context.Context) error {
 			return err
 		}
 	}
-	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Kinds: backendKinds()})
+	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Dir: s.o.ScalerDir, Kinds: backendKinds()})
 	for _, p := range problems {
 		if p.Warning {
 			s.log.Warn("scalers.yaml", "component", "scaler", "problem", p.Error())

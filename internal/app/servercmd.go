@@ -28,7 +28,7 @@ type serverFlags struct {
 var flagVariables = map[string]string{
 	"data-dir": "KICI_DATA_DIR", "database-url": "KICI_DATABASE_URL", "host": "KICI_HOST", "port": "KICI_PORT",
 	"base-path": "KICI_BASE_PATH", "public-url": "KICI_PUBLIC_URL", "on-stop": "KICI_ON_STOP", "role": "KICI_ROLE",
-	"log-format": "KICI_LOG_FORMAT", "log-level": "KICI_LOG_LEVEL", "scaler-config": "KICI_SCALER_CONFIG_PATH",
+	"log-format": "KICI_LOG_FORMAT", "log-level": "KICI_LOG_LEVEL", "scaler-config": "KICI_SCALER_CONFIG_PATH", "scaler-config-dir": "KICI_SCALER_CONFIG_DIR",
 	"run-as": "KICI_RUN_AS", "allow-root": "KICI_ALLOW_ROOT", "agent-url": "KICI_ORCHESTRATOR_URL",
 }
 
@@ -59,6 +59,7 @@ func ServerCommand() *cobra.Command {
 	flags.StringVar(&f.AgentURL, "agent-url", "", "address that agents connect to, when it is another one")
 	flags.StringVar(&f.OnStop, "on-stop", OnStopKeep, "agents when the server stops: keep (they finish and reconnect) or end")
 	flags.StringVar(&f.ScalerConfig, "scaler-config", "", "scalers.yaml (default: the one in the data directory, made at the first start)")
+	flags.StringVar(&f.ScalerDir, "scaler-config-dir", "", "folder of further scalers.yaml fragments")
 	flags.StringVar(&f.RunAs, "run-as", "", "first start as root: the user that jobs run as")
 	flags.BoolVar(&f.AllowRoot, "allow-root", false, "first start as root: run jobs as root")
 	flags.StringVar(&f.role, "role", "coordinator", "coordinator (worker comes later)")
@@ -100,7 +101,7 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f.Log, f.Environ = log, os.Environ()
+	f.Log, f.Environ, f.Getenv = log, os.Environ(), os.Getenv
 	f.SecretKey, f.AdminToken = os.Getenv("KICI_SECRET_KEY"), os.Getenv(access.BootstrapVariable)
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,0 +1,86 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// gaugesEvery is how old a gauge may be that needs a query: a scrape asks nobody (OBS-18).
+const gaugesEvery = 10 * time.Second
+
+var openStatuses = []ci.JobStatus{ci.JobPending, ci.JobQueued, ci.JobRunning, ci.JobRecovering, ci.JobCancelling, ci.JobHeld, ci.JobWaiting}
+
+// gauges refreshes the metrics that need a query. While the store is away they keep their last values.
+func (s *Server) gauges(ctx context.Context) error {
+	ticker := time.NewTicker(gaugesEvery)
+	defer ticker.Stop()
+	for {
+		s.refreshGauges(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *Server) refreshGauges(ctx context.Context) {
+	term, leading := s.leader.Term()
+	s.metrics.LeaseTerm.Set(float64(term))
+	s.metrics.IsLeader.Set(0)
+	if leading {
+		s.metrics.IsLeader.Set(1)
+	}
+	rows, err := s.store.Read().FleetQueueDepth(ctx)
+	if err != nil {
+		return
+	}
+	depth := map[string]int64{}
+	for _, r := range rows {
+		depth[r.Status] = r.Jobs
+	}
+	for _, status := range openStatuses {
+		s.metrics.QueueDepth.WithLabelValues(string(status)).Set(float64(depth[string(status)]))
+	}
+}
+
+// runMetrics counts what becomes of runs.
+func (s *Server) runMetrics() run.Observer {
+	return run.Observer{
+		RunEnded: func(status ci.RunStatus, took time.Duration) {
+			s.metrics.Executions.WithLabelValues(string(status)).Inc()
+			s.metrics.ExecutionDuration.Observe(took.Seconds())
+		},
+		Refused: func(event string) {
+			if event == "start" || event == "step" {
+				event = string(ci.JobRunning)
+			}
+			s.metrics.RefusedStatus.WithLabelValues(event).Inc()
+		},
+	}
+}
+
+// countedRuns counts the jobs that the leader itself ends.
+type countedRuns struct {
+	*run.Service
+	metrics *obs.Metrics
+}
+
+// Finish ends a job.
+func (c countedRuns) Finish(tx *store.Tx, e run.End) (bool, error) {
+	applied, err := c.Service.Finish(tx, e)
+	if applied && err == nil {
+		switch e.Status {
+		case ci.JobUnroutable:
+			c.metrics.Unroutable.Inc()
+		case ci.JobStale:
+			c.metrics.StaleFound.Inc()
+		}
+	}
+	return applied, err
+}
