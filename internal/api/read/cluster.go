@@ -27,11 +27,22 @@ func (r *Reads) Agents(ctx context.Context, s Scope, f AgentFilter) (client.Agen
 		return client.AgentList{}, err
 	}
 	limit := clamp(f.Limit, DefaultLimit, MaxLimit)
-	rows, err := r.agentRows(ctx, db.ReadAgentsParams{
-		OrgID: s.OrgID, BeforeAt: from.at, BeforeID: from.id, AllStates: f.All, Scaler: f.Scaler, MaxRows: int32(limit + 1),
+	var rows []db.ReadAgentsRow
+	err = r.view(ctx, func(q *db.Queries) error {
+		p := db.ReadAgentsParams{OrgID: s.OrgID, BeforeAt: from.at, BeforeID: from.id, Scaler: f.Scaler, MaxRows: int32(limit + 1)}
+		if f.All {
+			rows, err = q.ReadAgents(ctx, p)
+			return err
+		}
+		live, err := q.ReadLiveAgents(ctx, db.ReadLiveAgentsParams(p))
+		rows = rows[:0]
+		for _, x := range live {
+			rows = append(rows, db.ReadAgentsRow(x))
+		}
+		return err
 	})
 	if err != nil {
-		return client.AgentList{}, err
+		return client.AgentList{}, fmt.Errorf("read agents: %w", err)
 	}
 	rows, next := cut(rows, limit, func(x db.ReadAgentsRow) position { return position{x.RequestedAt, x.ID} })
 	out := client.AgentList{Agents: make([]client.Agent, len(rows)), NextCursor: next}
@@ -43,27 +54,15 @@ func (r *Reads) Agents(ctx context.Context, s Scope, f AgentFilter) (client.Agen
 
 // Agent is one agent, gone or not.
 func (r *Reads) Agent(ctx context.Context, s Scope, id string) (client.Agent, error) {
-	rows, err := r.agentRows(ctx, db.ReadAgentsParams{
-		OrgID: s.OrgID, BeforeAt: newest.at, AllStates: true, AgentID: id, MaxRows: 1,
-	})
-	if err != nil {
-		return client.Agent{}, err
-	}
-	if id == "" || len(rows) == 0 {
-		return client.Agent{}, fmt.Errorf("agent %q %w", id, ErrNotFound)
-	}
-	return agentOf(rows[0], s), nil
-}
-
-func (r *Reads) agentRows(ctx context.Context, p db.ReadAgentsParams) (rows []db.ReadAgentsRow, err error) {
-	err = r.view(ctx, func(q *db.Queries) error {
-		rows, err = q.ReadAgents(ctx, p)
+	var row db.ReadAgentRow
+	err := r.view(ctx, func(q *db.Queries) (err error) {
+		row, err = q.ReadAgent(ctx, id, s.OrgID)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read agents: %w", err)
+		return client.Agent{}, notFound(err, fmt.Sprintf("agent %q", id))
 	}
-	return rows, nil
+	return agentOf(db.ReadAgentsRow(row), s), nil
 }
 
 func agentOf(x db.ReadAgentsRow, s Scope) client.Agent {

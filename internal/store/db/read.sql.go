@@ -10,7 +10,97 @@ import (
 	"database/sql"
 )
 
+const readAgent = `-- name: ReadAgent :one
+SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
+  a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
+  a.jobs_done, a.cpu_milli, a.mem_bytes, a.draining,
+  n.name AS node_name, s.job_id AS open_job_id, j.id AS job_id, j.name AS job_name, j.run_id AS job_run_id,
+  r.number AS run_number, r.repo AS run_repo, r.routing_key AS run_key
+FROM agents a
+LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+LEFT JOIN execution_runs r ON r.id = j.run_id
+WHERE a.id = $1 AND a.org_id IN ('', CAST($2 AS TEXT))
+`
+
+type ReadAgentRow struct {
+	ID           string
+	Type         string
+	Scaler       string
+	NodeID       string
+	State        string
+	Labels       string
+	BoundJobID   sql.NullString
+	RequestedAt  int64
+	StateAt      int64
+	RegisteredAt sql.NullInt64
+	InstanceID   string
+	LinkLostAt   sql.NullInt64
+	LastSeenAt   sql.NullInt64
+	EndedAt      sql.NullInt64
+	GoneReason   string
+	Error        string
+	Host         string
+	Platform     string
+	Arch         string
+	Version      string
+	JobsDone     int64
+	CpuMilli     int64
+	MemBytes     int64
+	Draining     bool
+	NodeName     sql.NullString
+	OpenJobID    sql.NullString
+	JobID        sql.NullString
+	JobName      sql.NullString
+	JobRunID     sql.NullString
+	RunNumber    sql.NullInt64
+	RunRepo      sql.NullString
+	RunKey       sql.NullString
+}
+
+func (q *Queries) ReadAgent(ctx context.Context, agentID string, orgID string) (ReadAgentRow, error) {
+	row := q.db.QueryRowContext(ctx, readAgent, agentID, orgID)
+	var i ReadAgentRow
+	err := row.Scan(
+		&i.ID,
+		&i.Type,
+		&i.Scaler,
+		&i.NodeID,
+		&i.State,
+		&i.Labels,
+		&i.BoundJobID,
+		&i.RequestedAt,
+		&i.StateAt,
+		&i.RegisteredAt,
+		&i.InstanceID,
+		&i.LinkLostAt,
+		&i.LastSeenAt,
+		&i.EndedAt,
+		&i.GoneReason,
+		&i.Error,
+		&i.Host,
+		&i.Platform,
+		&i.Arch,
+		&i.Version,
+		&i.JobsDone,
+		&i.CpuMilli,
+		&i.MemBytes,
+		&i.Draining,
+		&i.NodeName,
+		&i.OpenJobID,
+		&i.JobID,
+		&i.JobName,
+		&i.JobRunID,
+		&i.RunNumber,
+		&i.RunRepo,
+		&i.RunKey,
+	)
+	return i, err
+}
+
 const readAgents = `-- name: ReadAgents :many
+
 SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
   a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
   a.jobs_done, a.cpu_milli, a.mem_bytes, a.draining,
@@ -23,21 +113,17 @@ LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
 LEFT JOIN execution_runs r ON r.id = j.run_id
 WHERE a.org_id IN ('', CAST($1 AS TEXT))
   AND (a.requested_at, a.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
-  AND (CAST($4 AS BOOLEAN) OR a.state <> 'gone')
-  AND (CAST($5 AS TEXT) = '' OR a.scaler = CAST($5 AS TEXT))
-  AND (CAST($6 AS TEXT) = '' OR a.id = CAST($6 AS TEXT))
+  AND (CAST($4 AS TEXT) = '' OR a.scaler = CAST($4 AS TEXT))
 ORDER BY a.requested_at DESC, a.id DESC
-LIMIT $7
+LIMIT $5
 `
 
 type ReadAgentsParams struct {
-	OrgID     string
-	BeforeAt  int64
-	BeforeID  string
-	AllStates bool
-	Scaler    string
-	AgentID   string
-	MaxRows   int32
+	OrgID    string
+	BeforeAt int64
+	BeforeID string
+	Scaler   string
+	MaxRows  int32
 }
 
 type ReadAgentsRow struct {
@@ -75,14 +161,13 @@ type ReadAgentsRow struct {
 	RunKey       sql.NullString
 }
 
+// Three statements, so that each has its index: every agent there ever was, the live ones, and one.
 func (q *Queries) ReadAgents(ctx context.Context, arg ReadAgentsParams) ([]ReadAgentsRow, error) {
 	rows, err := q.db.QueryContext(ctx, readAgents,
 		arg.OrgID,
 		arg.BeforeAt,
 		arg.BeforeID,
-		arg.AllStates,
 		arg.Scaler,
-		arg.AgentID,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -622,6 +707,129 @@ func (q *Queries) ReadJobSteps(ctx context.Context, jobID string) ([]ReadJobStep
 	return items, nil
 }
 
+const readLiveAgents = `-- name: ReadLiveAgents :many
+SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
+  a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
+  a.jobs_done, a.cpu_milli, a.mem_bytes, a.draining,
+  n.name AS node_name, s.job_id AS open_job_id, j.id AS job_id, j.name AS job_name, j.run_id AS job_run_id,
+  r.number AS run_number, r.repo AS run_repo, r.routing_key AS run_key
+FROM agents a
+LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+LEFT JOIN execution_runs r ON r.id = j.run_id
+WHERE a.state <> 'gone' AND a.org_id IN ('', CAST($1 AS TEXT))
+  AND (a.requested_at + 0, a.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  AND (CAST($4 AS TEXT) = '' OR a.scaler = CAST($4 AS TEXT))
+ORDER BY a.requested_at + 0 DESC, a.id DESC
+LIMIT $5
+`
+
+type ReadLiveAgentsParams struct {
+	OrgID    string
+	BeforeAt int64
+	BeforeID string
+	Scaler   string
+	MaxRows  int32
+}
+
+type ReadLiveAgentsRow struct {
+	ID           string
+	Type         string
+	Scaler       string
+	NodeID       string
+	State        string
+	Labels       string
+	BoundJobID   sql.NullString
+	RequestedAt  int64
+	StateAt      int64
+	RegisteredAt sql.NullInt64
+	InstanceID   string
+	LinkLostAt   sql.NullInt64
+	LastSeenAt   sql.NullInt64
+	EndedAt      sql.NullInt64
+	GoneReason   string
+	Error        string
+	Host         string
+	Platform     string
+	Arch         string
+	Version      string
+	JobsDone     int64
+	CpuMilli     int64
+	MemBytes     int64
+	Draining     bool
+	NodeName     sql.NullString
+	OpenJobID    sql.NullString
+	JobID        sql.NullString
+	JobName      sql.NullString
+	JobRunID     sql.NullString
+	RunNumber    sql.NullInt64
+	RunRepo      sql.NullString
+	RunKey       sql.NullString
+}
+
+func (q *Queries) ReadLiveAgents(ctx context.Context, arg ReadLiveAgentsParams) ([]ReadLiveAgentsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readLiveAgents,
+		arg.OrgID,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.Scaler,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadLiveAgentsRow{}
+	for rows.Next() {
+		var i ReadLiveAgentsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Type,
+			&i.Scaler,
+			&i.NodeID,
+			&i.State,
+			&i.Labels,
+			&i.BoundJobID,
+			&i.RequestedAt,
+			&i.StateAt,
+			&i.RegisteredAt,
+			&i.InstanceID,
+			&i.LinkLostAt,
+			&i.LastSeenAt,
+			&i.EndedAt,
+			&i.GoneReason,
+			&i.Error,
+			&i.Host,
+			&i.Platform,
+			&i.Arch,
+			&i.Version,
+			&i.JobsDone,
+			&i.CpuMilli,
+			&i.MemBytes,
+			&i.Draining,
+			&i.NodeName,
+			&i.OpenJobID,
+			&i.JobID,
+			&i.JobName,
+			&i.JobRunID,
+			&i.RunNumber,
+			&i.RunRepo,
+			&i.RunKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readNodeNames = `-- name: ReadNodeNames :many
 SELECT instance_id, name, heartbeat_at, draining FROM cluster_instances ORDER BY instance_id
 `
@@ -663,7 +871,7 @@ func (q *Queries) ReadNodeNames(ctx context.Context) ([]ReadNodeNamesRow, error)
 
 const readOpenRunCounts = `-- name: ReadOpenRunCounts :many
 SELECT status, COUNT(*) AS runs FROM execution_runs
-WHERE finished_at IS NULL AND org_id = $1
+WHERE finished_at IS NULL AND org_id || '' = CAST($1 AS TEXT) -- so that the index of open runs is taken, not that of all
   AND (CAST($2 AS TEXT) = '' OR routing_key = CAST($2 AS TEXT))
 GROUP BY status
 `

@@ -31,7 +31,7 @@ SELECT inputs, matched_trigger, original_run_id, trust_tier, run_attempt FROM ex
 
 -- name: ReadOpenRunCounts :many
 SELECT status, COUNT(*) AS runs FROM execution_runs
-WHERE finished_at IS NULL AND org_id = sqlc.arg(org_id)
+WHERE finished_at IS NULL AND org_id || '' = CAST(sqlc.arg(org_id) AS TEXT) -- so that the index of open runs is taken, not that of all
   AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
 GROUP BY status;
 
@@ -146,6 +146,8 @@ WHERE j.status = 'queued' AND j.org_id = $1 AND r.routing_key = $2;
 -- name: ReadAllShapeReasons :many
 SELECT shape, reasons, updated_at FROM shape_reasons ORDER BY updated_at DESC LIMIT 1000;
 
+-- Three statements, so that each has its index: every agent there ever was, the live ones, and one.
+
 -- name: ReadAgents :many
 SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
   a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
@@ -159,11 +161,39 @@ LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
 LEFT JOIN execution_runs r ON r.id = j.run_id
 WHERE a.org_id IN ('', CAST(sqlc.arg(org_id) AS TEXT))
   AND (a.requested_at, a.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
-  AND (CAST(sqlc.arg(all_states) AS BOOLEAN) OR a.state <> 'gone')
   AND (CAST(sqlc.arg(scaler) AS TEXT) = '' OR a.scaler = CAST(sqlc.arg(scaler) AS TEXT))
-  AND (CAST(sqlc.arg(agent_id) AS TEXT) = '' OR a.id = CAST(sqlc.arg(agent_id) AS TEXT))
 ORDER BY a.requested_at DESC, a.id DESC
 LIMIT sqlc.arg(max_rows);
+
+-- name: ReadLiveAgents :many
+SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
+  a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
+  a.jobs_done, a.cpu_milli, a.mem_bytes, a.draining,
+  n.name AS node_name, s.job_id AS open_job_id, j.id AS job_id, j.name AS job_name, j.run_id AS job_run_id,
+  r.number AS run_number, r.repo AS run_repo, r.routing_key AS run_key
+FROM agents a
+LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+LEFT JOIN execution_runs r ON r.id = j.run_id
+WHERE a.state <> 'gone' AND a.org_id IN ('', CAST(sqlc.arg(org_id) AS TEXT))
+  AND (a.requested_at + 0, a.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
+  AND (CAST(sqlc.arg(scaler) AS TEXT) = '' OR a.scaler = CAST(sqlc.arg(scaler) AS TEXT))
+ORDER BY a.requested_at + 0 DESC, a.id DESC
+LIMIT sqlc.arg(max_rows);
+
+-- name: ReadAgent :one
+SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
+  a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
+  a.jobs_done, a.cpu_milli, a.mem_bytes, a.draining,
+  n.name AS node_name, s.job_id AS open_job_id, j.id AS job_id, j.name AS job_name, j.run_id AS job_run_id,
+  r.number AS run_number, r.repo AS run_repo, r.routing_key AS run_key
+FROM agents a
+LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+LEFT JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+LEFT JOIN execution_runs r ON r.id = j.run_id
+WHERE a.id = sqlc.arg(agent_id) AND a.org_id IN ('', CAST(sqlc.arg(org_id) AS TEXT));
 
 -- name: ReadScalers :many
 SELECT s.node_id, s.name, s.type, s.position, s.spec, s.max_agents, s.cap_cpu_milli, s.cap_mem_bytes, s.retiring, s.ready,
