@@ -98,7 +98,9 @@ func (a *Agent) run(ctx context.Context) error {
 	leave := func(err error) error {
 		a.endTask(err)
 		stopLink()
-		<-linkDone
+		if end := <-linkDone; end != nil {
+			a.cfg.Log.Debug("link ended", "err", end)
+		}
 		a.cfg.HTTP.CloseIdleConnections()
 		return err
 	}

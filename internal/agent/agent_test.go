@@ -82,7 +82,8 @@ func TestManagedAgentRunsOneJobAndLeaves(t *testing.T) {
 	}
 }
 
-func TestFinalStatusComesAfterTheLog(t *testing.T) {
+// XC-134: the job goes on while its log cannot be stored, and its result waits for the log.
+func TestXC134FinalStatusComesAfterTheLog(t *testing.T) {
 	c := newCoordinator(t)
 	release := make(chan struct{})
 	c.onPost = func(n int, w http.ResponseWriter, _ *http.Request) bool {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package agent
 
 import (
@@ -5,12 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/kici-go/kici/internal/agent/link"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -68,22 +69,6 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 	}
 }
 
-func TestBaseURL(t *testing.T) {
-	for in, want := range map[string]string{
-		"ws://h:4000/ws": "http://h:4000", "http://h:4000": "http://h:4000", "https://h/": "https://h", "wss://h/ci/ws/": "https://h/ci",
-		"https://h/ci": "https://h/ci", "http://u:p@h/ws?x=1#y": "http://h", " ws://h ": "http://h",
-	} {
-		if got, err := link.BaseURL(in); got != want || err != nil {
-			t.Errorf("%s: %q %v, want %q", in, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "h:4000", "ftp://h", "http://", "://"} {
-		if got, err := link.BaseURL(bad); err == nil {
-			t.Errorf("%q became %q", bad, got)
-		}
-	}
-}
-
 func TestLoadToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(" kat_file\n"), 0o600); err != nil {
@@ -99,7 +84,12 @@ func TestLoadToken(t *testing.T) {
 	}
 	_, _ = w.WriteString("kat_fd")
 	_ = w.Close()
-	c = Config{TokenFD: int(r.Fd())}
+	fd, err := syscall.Dup(int(r.Fd())) // loadToken closes it; r closes its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	c = Config{TokenFD: fd}
 	if tok, err := c.loadToken(); tok != "kat_fd" || err != nil {
 		t.Error(tok, err)
 	}

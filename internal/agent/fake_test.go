@@ -358,8 +358,10 @@ type running struct {
 
 func startAgent(t *testing.T, c *coordinator, change func(*Config)) *running {
 	t.Helper()
-	cfg, err := ConfigFromEnv([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "KICI_ORCHESTRATOR_URL=" + c.url(),
-		"KICI_AGENT_TOKEN=" + testToken, "KICI_AGENT_ID=test-agent", "KICI_LABELS=linux,big"})
+	cfg, err := ConfigFromEnv([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "KICI_ORCHESTRATOR_URL=" + c.url(),
+		"KICI_AGENT_TOKEN=" + testToken, "KICI_AGENT_ID=test-agent", "KICI_LABELS=linux,big",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

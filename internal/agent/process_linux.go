@@ -26,7 +26,7 @@ func system() (release, version string, memoryMb int64) {
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		memoryMb = int64(uint64(info.Totalram) * uint64(info.Unit) >> 20)
+		memoryMb = int64(uint64(info.Totalram) * uint64(info.Unit) >> 20) //nolint:unconvert // narrower on 32-bit machines
 	}
 	return release, prettyName("/etc/os-release"), memoryMb
 }

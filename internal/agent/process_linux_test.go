@@ -27,8 +27,10 @@ type process struct {
 func startProcess(t *testing.T, c *coordinator, work string, env ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append([]string{"TEST_AS_AGENT=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "KICI_WORK_DIR=" + work,
-		"KICI_ORCHESTRATOR_URL=" + c.url(), "KICI_AGENT_ID=proc-agent"}, env...)
+	p.cmd.Env = append([]string{
+		"TEST_AS_AGENT=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "KICI_WORK_DIR=" + work,
+		"KICI_ORCHESTRATOR_URL=" + c.url(), "KICI_AGENT_ID=proc-agent",
+	}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

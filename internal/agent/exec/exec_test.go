@@ -27,7 +27,8 @@ type buffer struct {
 }
 
 func (b *buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
-func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
+
+func (b *buffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
 
 var jobNumber = time.Now().UnixNano()
 

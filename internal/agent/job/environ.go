@@ -160,11 +160,11 @@ func runnerArch() string {
 
 // directory resolves a step's working directory.
 func (j *Job) directory(s lock.Step, env expr.Env) (string, error) {
-	for _, d := range []string{s.WorkingDirectory, j.def.Defaults.WorkingDirectory, j.defs.WorkingDirectory} {
-		if d == "" {
+	for _, text := range []string{s.WorkingDirectory, j.def.Defaults.WorkingDirectory, j.defs.WorkingDirectory} {
+		if text == "" {
 			continue
 		}
-		d, err := expr.Interpolate(d, env)
+		d, err := expr.Interpolate(text, env)
 		if err != nil {
 			return "", fmt.Errorf("working-directory: %w", err)
 		}

@@ -95,9 +95,8 @@ func (j *Job) matchFiles(patterns []string) ([]string, error) {
 }
 
 func (j *Job) hashPatterns(patterns []string) (include, exclude []string, err error) {
-	for _, p := range patterns {
-		p = filepath.ToSlash(strings.TrimSpace(p))
-		p, not := strings.CutPrefix(p, "!")
+	for _, text := range patterns {
+		p, not := strings.CutPrefix(filepath.ToSlash(strings.TrimSpace(text)), "!")
 		p = strings.TrimPrefix(strings.TrimPrefix(p, filepath.ToSlash(j.workspace())+"/"), "./")
 		if p == "" {
 			continue

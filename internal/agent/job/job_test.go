@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -193,9 +195,11 @@ func TestEnvironmentLayers(t *testing.T) {
 l1
 l2
 E" >> "$KICI_ENV"; mkdir bin; printf '#!/bin/sh\necho mytool\n' > bin/mytool; chmod +x bin/mytool; echo $PWD/bin >> $KICI_PATH`},
-		lock.Step{Run: `echo $A $B $C $M; mytool; echo $KICI_SHA $GITHUB_SHA $KICI_REF_NAME $CI $KICI $KICI_WORKFLOW $KICI_STEP
+		lock.Step{
+			Run: `echo $A $B $C $M; mytool; echo $KICI_SHA $GITHUB_SHA $KICI_REF_NAME $CI $KICI $KICI_WORKFLOW $KICI_STEP
 cat $KICI_EVENT_PATH; echo; echo $HOST_VAR; echo ${{ env.B }} ${{ env.C }}`,
-			Env: map[string]string{"C": "step-${{ env.A }}", "GITHUB_SHA": "forged", "KICI_SHA": "forged"}},
+			Env: map[string]string{"C": "step-${{ env.A }}", "GITHUB_SHA": "forged", "KICI_SHA": "forged"},
+		},
 		lock.Step{Run: "env"},
 	)
 	b.spec.Env = map[string]string{"A": "job-${{ kici.ref_name }}", "B": "job"}
@@ -262,8 +266,10 @@ func TestBadExpressionFailsTheStep(t *testing.T) {
 func TestSecretsAreMaskedEverywhere(t *testing.T) {
 	const secret, short = "s3cr3t-v@lue", "abc"
 	b := newBench(t,
-		lock.Step{Name: "Use ${{ secrets.TOKEN }}", Run: `echo "a $T b"; printf 's3cr'; sleep 0.05; printf '3t-v@lue\n'; echo $T | base64; echo abc; echo $T >&2`,
-			Env: map[string]string{"T": "${{ secrets.TOKEN }}"}},
+		lock.Step{
+			Name: "Use ${{ secrets.TOKEN }}", Run: `echo "a $T b"; printf 's3cr'; sleep 0.05; printf '3t-v@lue\n'; echo $T | base64; echo abc; echo $T >&2`,
+			Env: map[string]string{"T": "${{ secrets.TOKEN }}"},
+		},
 		lock.Step{ID: "m", Name: "m", Run: "echo '::add-mask::dynamic-value'; echo dynamic-value; echo '::stop-commands::tok'; echo '::add-mask::visible-value'; echo '::tok::'; echo visible-value; echo '  ::add-mask::another%25one'; echo another%one; printf '::error::bad'; printf 'leak=%s\nok=fine\n' dynamic-value >>$KICI_OUTPUT; echo dynamic-value >> $KICI_SUMMARY"},
 		lock.Step{Run: "cd /${{ secrets.TOKEN }}"},
 		lock.Step{Run: "x", WorkingDirectory: "${{ secrets.TOKEN }}", If: "always()"},
@@ -435,6 +441,26 @@ func TestCancelBeforeRun(t *testing.T) {
 	}
 }
 
+func TestCancelDuringCheckout(t *testing.T) {
+	asked := make(chan struct{}, 8)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer slow.Close()
+	b := newBench(t, lock.Step{Run: "echo never"}, lock.Step{Run: "echo never", If: "always()"})
+	b.spec.Checkout = &wire.Checkout{URL: slow.URL + "/repo", SHA: strings.Repeat("ab", 20)}
+	b.prepare()
+	go func() { <-asked; b.job.Cancel(false, 0) }()
+	start := time.Now()
+	if out := b.run(); out.Status != ci.JobCancelled || out.InitFailure != "" || time.Since(start) > 10*time.Second {
+		t.Errorf("%+v after %s", out, time.Since(start))
+	}
+	if d := cmp.Diff([]string{"cancelled", "skipped", "skipped"}, b.statuses()); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestJobTimeout(t *testing.T) {
 	b := newBench(t, lock.Step{Run: "sleep 60"}, lock.Step{Run: "echo hook", If: "always()"})
 	b.spec.TimeoutMs = 300
@@ -519,7 +545,7 @@ func TestHashFiles(t *testing.T) {
 	// sha256(sha256("2\n") + sha256("1\n")) in the order of the paths, and sha256(sha256("1\n")).
 	cmd := osexec.Command("sh", "-c", `(echo 2|sha256sum|xxd -r -p; echo 1|sha256sum|xxd -r -p)|sha256sum|cut -d' ' -f1; echo 1|sha256sum|xxd -r -p|sha256sum|cut -d' ' -f1`)
 	sums, err := cmd.Output()
-	if f := strings.Fields(string(sums)); err == nil && len(f) == 2 && !strings.HasPrefix(string(f[0]), "e3b0c442") {
+	if f := strings.Fields(string(sums)); err == nil && len(f) == 2 && !strings.HasPrefix(f[0], "e3b0c442") {
 		if want := f[0] + " " + f[1] + " []\n"; b.text(2, "stdout") != want {
 			t.Errorf("%q, want %q", b.text(2, "stdout"), want)
 		}

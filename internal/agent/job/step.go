@@ -252,7 +252,7 @@ func (r *stepRun) attempt() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(script)
+	defer func() { _ = os.Remove(script) }()
 	err = r.execute(ctx, spec)
 	outputs, ferr := j.collect(files, r.log)
 	r.outputs = outputs

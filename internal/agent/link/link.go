@@ -118,7 +118,7 @@ func (l *Link) Run(ctx context.Context, h Handler) error {
 	for {
 		registered, err := l.session(ctx, h)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was to end
 		}
 		if final := finalError(err); final != nil {
 			return final
@@ -188,7 +188,7 @@ func (l *Link) session(ctx context.Context, h Handler) (registered bool, err err
 	if err != nil {
 		return false, err
 	}
-	defer conn.CloseNow()
+	defer func() { _ = conn.CloseNow() }()
 	ack, err := l.handshake(ctx, conn, h.Registration())
 	if err != nil {
 		return false, err

@@ -119,7 +119,7 @@ func (s *Spool) Run(ctx context.Context) error {
 		err := s.post(ctx, st)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was to end
 		case errors.Is(err, ErrGone):
 			s.drop()
 			return ErrGone
