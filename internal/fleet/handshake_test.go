@@ -15,8 +15,9 @@ import (
 	"github.com/kici-go/kici/internal/wire"
 )
 
-func TestRegisterStatic(t *testing.T) {
-	r := newRig(t)
+func TestRegisterStatic(t *testing.T) { onBoth(t, registerStatic) }
+
+func registerStatic(t *testing.T, r *rig) {
 	token := r.static("linux", "gpu")
 	p, ack := r.connect(token, register("box-1", "linux"))
 	want := []string{"kici:arch:amd64", "kici:arch:x64", "kici:host:box", "kici:os:linux", "linux"}
@@ -38,8 +39,9 @@ func TestRegisterStatic(t *testing.T) {
 	}
 }
 
-func TestRegisterManaged(t *testing.T) {
-	r := newRig(t)
+func TestRegisterManaged(t *testing.T) { onBoth(t, registerManaged) }
+
+func registerManaged(t *testing.T, r *rig) {
 	r.write(func(ctx context.Context, tx *store.Tx) error {
 		return tx.NodeSetBackoff(ctx, db.NodeSetBackoffParams{NodeID: instance, Scaler: "s", Failures: 3, UntilAt: 1 << 60})
 	})
@@ -150,8 +152,9 @@ func TestInvalidFrames(t *testing.T) {
 }
 
 // XS-46: a half-open socket is superseded by the reconnect, and its late end touches nothing.
-func TestXS46Supersede(t *testing.T) {
-	r := newRig(t)
+func TestXS46Supersede(t *testing.T) { onBoth(t, supersede) }
+
+func supersede(t *testing.T, r *rig) {
 	token := r.managed("scaler-bare-metal-0001", "linux")
 	first, _ := r.connect(token, register("scaler-bare-metal-0001"))
 	before := r.agent("scaler-bare-metal-0001").SessionID
@@ -174,8 +177,9 @@ func TestXS46Supersede(t *testing.T) {
 }
 
 // XS-50: a revoked token ends the connection and the agent.
-func TestXS50Revoked(t *testing.T) {
-	r := newRig(t)
+func TestXS50Revoked(t *testing.T) { onBoth(t, revoked) }
+
+func revoked(t *testing.T, r *rig) {
 	p, _ := r.connect(r.static("linux"), register("box"))
 	rows, _ := r.st.Read().AgentTokens(t.Context(), "default", "")
 	r.write(func(ctx context.Context, tx *store.Tx) error {

@@ -38,8 +38,9 @@ func dispatched(r *rig) (p *peer, d wire.JobDispatch, token string) {
 }
 
 // One job from dispatch to its end, as an agent sees it.
-func TestWholeJob(t *testing.T) {
-	r := newRig(t)
+func TestWholeJob(t *testing.T) { onBoth(t, wholeJob) }
+
+func wholeJob(t *testing.T, r *rig) {
 	p, d, _ := dispatched(r)
 	p.send(wire.TypeJobAck, wire.JobAck{RunID: d.RunID, JobID: d.JobID, Attempt: d.Attempt})
 	r.eventually("acked", func() bool { return r.assignment(d.JobID, 1).State == "acked" })
@@ -174,8 +175,9 @@ func TestXC115Secrets(t *testing.T) {
 }
 
 // XC-78: an agent that loses its link comes back with its job, which goes on.
-func TestXC78Recover(t *testing.T) {
-	r := newRig(t)
+func TestXC78Recover(t *testing.T) { onBoth(t, recovers) }
+
+func recovers(t *testing.T, r *rig) {
 	p, d, token := dispatched(r)
 	p.status(d, 1, "running")
 	p.expect(wire.TypeReportAck, nil)
@@ -195,8 +197,9 @@ func TestXC78Recover(t *testing.T) {
 }
 
 // A dispatch that was lost with the link is repeated; one that the agent lost with its process ends.
-func TestReconnectWithoutTheJob(t *testing.T) {
-	r := newRig(t)
+func TestReconnectWithoutTheJob(t *testing.T) { onBoth(t, reconnectWithoutTheJob) }
+
+func reconnectWithoutTheJob(t *testing.T, r *rig) {
 	p, d, token := dispatched(r)
 	p.drop()
 	r.eventually("link lost", func() bool { return r.agent(managedID).InstanceID == "" })
@@ -220,8 +223,9 @@ func TestReconnectWithoutTheJob(t *testing.T) {
 }
 
 // XC-76: a job that was taken back is stopped on the agent that still works on it.
-func TestXC76StaleReports(t *testing.T) {
-	r := newRig(t)
+func TestXC76StaleReports(t *testing.T) { onBoth(t, staleReports) }
+
+func staleReports(t *testing.T, r *rig) {
 	p, d, _ := dispatched(r)
 	r.write(func(_ context.Context, tx *store.Tx) error {
 		_, err := r.runs.Requeue(tx, d.JobID, 1, "not_acked", true)
@@ -259,8 +263,9 @@ func TestXS48NotAcknowledged(t *testing.T) {
 	}
 }
 
-func TestRejectRequeues(t *testing.T) {
-	r := newRig(t)
+func TestRejectRequeues(t *testing.T) { onBoth(t, rejectRequeues) }
+
+func rejectRequeues(t *testing.T, r *rig) {
 	p, d, _ := dispatched(r)
 	p.send(wire.TypeJobReject, wire.JobReject{RunID: d.RunID, JobID: d.JobID, Attempt: 1, Reason: "busy"})
 	r.eventually("requeued", func() bool { return r.assignment(d.JobID, 1).EndedAt.Valid })
@@ -283,8 +288,9 @@ func TestRejectRequeues(t *testing.T) {
 }
 
 // A cancel reaches the agent, and again after a reconnect; force is a second message.
-func TestCancelIsDelivered(t *testing.T) {
-	r := newRig(t)
+func TestCancelIsDelivered(t *testing.T) { onBoth(t, cancelIsDelivered) }
+
+func cancelIsDelivered(t *testing.T, r *rig) {
 	p, d, token := dispatched(r)
 	p.status(d, 1, "running")
 	p.expect(wire.TypeReportAck, nil)
@@ -320,8 +326,9 @@ func TestCancelIsDelivered(t *testing.T) {
 }
 
 // A stop leaves the rows; the next start gives every agent its grace and takes jobs up again (DESIGN §9).
-func TestRestart(t *testing.T) {
-	r := newRig(t)
+func TestRestart(t *testing.T) { onBoth(t, restart) }
+
+func restart(t *testing.T, r *rig) {
 	p, d, token := dispatched(r)
 	p.status(d, 1, "running")
 	p.expect(wire.TypeReportAck, nil)
@@ -374,8 +381,9 @@ func TestLostIdleAgent(t *testing.T) {
 	}
 }
 
-func TestIdleManagedAgentLeaves(t *testing.T) {
-	r := newRig(t)
+func TestIdleManagedAgentLeaves(t *testing.T) { onBoth(t, idleManagedAgentLeaves) }
+
+func idleManagedAgentLeaves(t *testing.T, r *rig) {
 	p, _ := r.connect(r.managed(managedID, "linux"), register(managedID))
 	p.leave()
 	r.eventually("ending", func() bool { return r.agent(managedID).State == "ending" })
@@ -385,8 +393,9 @@ func TestIdleManagedAgentLeaves(t *testing.T) {
 }
 
 // Sixteen agents at once, more jobs than agents, a leader that assigns carelessly: every job runs once, on one agent.
-func TestSixteenAgentsNeverShareAJob(t *testing.T) {
-	r := newRig(t)
+func TestSixteenAgentsNeverShareAJob(t *testing.T) { onBoth(t, sixteenAgentsNeverShareAJob) }
+
+func sixteenAgentsNeverShareAJob(t *testing.T, r *rig) {
 	const agents, jobs = 16, 64
 	token := r.static("linux")
 	runID, ids := r.jobs(jobs)
