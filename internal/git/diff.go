@@ -54,19 +54,34 @@ func (r *Repo) branchPoint(ctx context.Context, sha string) (string, error) {
 	} else if err != nil {
 		return "", err
 	}
-	out, err := r.run(ctx, "merge-base", "--end-of-options", tip.SHA, sha)
+	return r.MergeBase(ctx, tip.SHA, sha)
+}
+
+// MergeBase returns the best common ancestor of two commits, "" when they have none.
+func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
+	if err := checkBoth(a, b); err != nil {
+		return "", err
+	}
+	out, err := r.run(ctx, "merge-base", "--end-of-options", a, b)
 	if exitCode(err) == 1 {
 		return "", nil
 	}
 	return strings.TrimSpace(string(out)), err
 }
 
-// IsAncestor reports whether commit a can be reached from commit b.
-func (r *Repo) IsAncestor(ctx context.Context, a, b string) (bool, error) {
+func checkBoth(a, b string) error {
 	for _, sha := range []string{a, b} {
 		if err := CheckSHA(sha); err != nil {
-			return false, fmt.Errorf("%w: %w", ErrNotFound, err)
+			return fmt.Errorf("%w: %w", ErrNotFound, err)
 		}
+	}
+	return nil
+}
+
+// IsAncestor reports whether commit a can be reached from commit b.
+func (r *Repo) IsAncestor(ctx context.Context, a, b string) (bool, error) {
+	if err := checkBoth(a, b); err != nil {
+		return false, err
 	}
 	_, err := r.run(ctx, "merge-base", "--is-ancestor", "--end-of-options", a, b)
 	if exitCode(err) == 1 {

@@ -135,6 +135,19 @@ func TestPullRequests(t *testing.T) {
 	}
 }
 
+func TestPullRequestsChangeWhatTheirBranchChanged(t *testing.T) {
+	o := origin(t, false)
+	body := []byte(`{"action":"opened","number":7,"pull_request":{"head":{"ref":"empty","sha":"` + o.Bare + `"},"base":{"ref":"trunk","sha":"` + o.Second + `"}}}`)
+	ev, err := o.Source.Normalize(t.Context(), source.Delivery{Event: "pull_request", Body: body})
+	if err != nil || ev.Before != o.First || ev.BaseSHA != o.Second {
+		t.Fatalf("%+v %v", ev, err)
+	}
+	files, err := o.Source.ChangedFiles(t.Context(), ev.Before, ev.SHA)
+	if err != nil || len(files) != 1 || files[0] != ".kici/workflows/ci.yaml" {
+		t.Errorf("%v %v", files, err)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	repos := git.NewRepos(git.ReposOptions{})
 	defer repos.Close()
@@ -193,7 +206,11 @@ func TestReceive(t *testing.T) {
 }
 
 func FuzzNormalize(f *testing.F) {
-	s := open(f, Options{Path: "/does/not/exist", DefaultBranch: "main"})
+	dir := f.TempDir()
+	if out, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
+		f.Fatalf("%v %s", err, out)
+	}
+	s := open(f, Options{Path: dir, DefaultBranch: "main"})
 	f.Add("push", []byte(`{"ref":"refs/heads/main","before":"","after":"1234567890123456789012345678901234567890"}`))
 	f.Add("push", []byte(`{"ref":"refs/tags/v1","after":"0000000000000000000000000000000000000000"}`))
 	f.Add("pull_request", []byte(`{"action":"opened","number":1,"pull_request":{"head":{"ref":"x","sha":"1234567890123456789012345678901234567890"},"base":{"ref":"main","sha":"1234567890123456789012345678901234567890"}}}`))

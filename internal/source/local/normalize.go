@@ -27,7 +27,9 @@ func (s *Source) Normalize(ctx context.Context, d source.Delivery) (ci.Event, er
 	case "push":
 		err = push(d.Body, &ev)
 	case "pull_request":
-		err = pullRequest(d.Body, &ev)
+		if err = pullRequest(d.Body, &ev); err == nil {
+			err = s.branchPoint(ctx, &ev)
+		}
 	default:
 		err = fmt.Errorf("%w: a local source knows push and pull_request, not %q", source.ErrIgnored, d.Event)
 	}
@@ -71,6 +73,18 @@ func push(body []byte, ev *ci.Event) error {
 		return fmt.Errorf("%w: push: after: %w", source.ErrInvalid, err)
 	}
 	return nil
+}
+
+// branchPoint makes Before the commit where the request left its base, so that what its base got since does not count as changed.
+func (s *Source) branchPoint(ctx context.Context, ev *ci.Event) error {
+	at, err := s.repo.MergeBase(ctx, ev.BaseSHA, ev.SHA)
+	if err = s.translate(err); errors.Is(err, source.ErrNotFound) {
+		return nil // the base is unknown here: the difference to it will say so
+	}
+	if at != "" {
+		ev.Before = at
+	}
+	return err
 }
 
 type pullRequestPayload struct {
