@@ -6,15 +6,49 @@ import (
 	"io"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/dispatch"
 	"github.com/kici-go/kici/internal/fleet"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/logs"
+	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/wire"
 )
 
 // The adapters below translate between rooms that do not know each other.
+
+// jobLives is dispatch's view of run. It counts what the leader itself ends.
+type jobLives struct {
+	*run.Service
+	metrics *obs.Metrics
+}
+
+// EndJob ends a job that no agent ends.
+func (l jobLives) EndJob(tx *store.Tx, e dispatch.JobEnd) (bool, error) {
+	applied, err := l.Finish(tx, run.End{
+		JobID: e.JobID, Attempt: e.Attempt, Status: e.Status, Error: e.Error, InitFailure: e.InitFailure, FailureClass: e.FailureClass,
+		AssignmentReason: e.AssignmentReason, OnlyWaiting: e.OnlyWaiting,
+	})
+	if applied && err == nil {
+		switch e.Status {
+		case ci.JobUnroutable:
+			l.metrics.Unroutable.Inc()
+		case ci.JobStale:
+			l.metrics.StaleFound.Inc()
+		}
+	}
+	return applied, err
+}
+
+// CancelOverdue cancels a run past its deadline; one that has ended meanwhile is left alone.
+func (l jobLives) CancelOverdue(tx *store.Tx, runID, reason string) (bool, error) {
+	_, err := l.CancelTx(tx, run.CancelRequest{RunID: runID, By: "kici", Reason: reason})
+	if errors.Is(err, run.ErrTerminal) || errors.Is(err, run.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // agentReports is the fleet's view of run.
 type agentReports struct{ *run.Service }

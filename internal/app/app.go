@@ -246,7 +246,7 @@ func (s *Server) openRooms(context.Context) error {
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
 	s.dispatch = dispatch.New(dispatch.Deps{
-		Store: s.store, Leader: s.leader, Runs: countedRuns{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
+		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
 		Env: s.env, Log: s.log,
 	})
 	s.fleet = fleet.New(fleet.Deps{

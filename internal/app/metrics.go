@@ -5,9 +5,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
-	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
-	"github.com/kici-go/kici/internal/store"
 )
 
 // gaugesEvery is how old a gauge may be that needs a query: a scrape asks nobody (OBS-18).
@@ -63,24 +61,4 @@ func (s *Server) runMetrics() run.Observer {
 			s.metrics.RefusedStatus.WithLabelValues(event).Inc()
 		},
 	}
-}
-
-// countedRuns counts the jobs that the leader itself ends.
-type countedRuns struct {
-	*run.Service
-	metrics *obs.Metrics
-}
-
-// Finish ends a job.
-func (c countedRuns) Finish(tx *store.Tx, e run.End) (bool, error) {
-	applied, err := c.Service.Finish(tx, e)
-	if applied && err == nil {
-		switch e.Status {
-		case ci.JobUnroutable:
-			c.metrics.Unroutable.Inc()
-		case ci.JobStale:
-			c.metrics.StaleFound.Inc()
-		}
-	}
-	return applied, err
 }

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -16,15 +16,28 @@ type leader interface {
 	While(ctx context.Context, fn func(ctx context.Context, term int64) error) error
 }
 
-// lives is the part of run that this room drives. *run.Service is one.
+// lives is the part of run that this room drives. Each method reports whether it was the one to change anything.
 type lives interface {
-	Finish(*store.Tx, run.End) (bool, error)
+	EndJob(*store.Tx, JobEnd) (bool, error)
+	// CancelOverdue cancels a run past its deadline.
+	CancelOverdue(tx *store.Tx, runID, reason string) (bool, error)
 	Requeue(tx *store.Tx, jobID string, attempt int, reason string, countAttempt bool) (bool, error)
 	Lost(tx *store.Tx, jobID string, attempt int, reason string) (bool, error)
-	CancelTx(*store.Tx, run.CancelRequest) (run.CancelResult, error)
 	DriveCancel(tx *store.Tx, runID string, giveUp bool) ([]string, error)
 	Unsettled(ctx context.Context, after string, graceMs int64, limit int32) ([]string, error)
 	Settle(tx *store.Tx, runID string) (bool, error)
+}
+
+// JobEnd ends a job that no agent ends.
+type JobEnd struct {
+	JobID            string
+	Attempt          int // 0 = any
+	Status           ci.JobStatus
+	Error            string // a sentence for people
+	InitFailure      string
+	FailureClass     string // PIPE-21
+	AssignmentReason string
+	OnlyWaiting      bool // only while no agent has it (XC-85)
 }
 
 // Deps is what the room needs.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
-	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
@@ -86,7 +85,7 @@ func (w *warden) execute(ctx context.Context, tx *store.Tx, a db.DispatchDueAssi
 	case assignmentLost, assignmentEnded:
 		applied, err = w.d.Runs.Lost(tx, a.JobID, attempt, lostText(a, what, w.d.Settings.RecoveryGrace))
 	case assignmentStale:
-		applied, err = w.d.Runs.Finish(tx, run.End{
+		applied, err = w.d.Runs.EndJob(tx, JobEnd{
 			JobID: a.JobID, Attempt: attempt, Status: ci.JobStale, FailureClass: "timed_out", AssignmentReason: "stale",
 			Error: fmt.Sprintf("agent %s has said nothing about this job for %s", a.AgentID, w.d.Settings.JobStale),
 		})
@@ -143,12 +142,7 @@ func (w *warden) deadlines(ctx context.Context, now int64) error {
 	}
 	for _, r := range runs {
 		err := w.lead(ctx, func(tx *store.Tx) error {
-			_, err := w.d.Runs.CancelTx(tx, run.CancelRequest{
-				RunID: r.ID, By: "kici", Reason: "workflow_timeout: the run was not done by its deadline",
-			})
-			if errors.Is(err, run.ErrTerminal) || errors.Is(err, run.ErrNotFound) {
-				return nil
-			}
+			_, err := w.d.Runs.CancelOverdue(tx, r.ID, "workflow_timeout: the run was not done by its deadline")
 			return err
 		})
 		if err != nil {

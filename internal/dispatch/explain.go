@@ -10,7 +10,6 @@ import (
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/placement"
-	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
@@ -156,7 +155,7 @@ func (p *placer) expireShape(ctx context.Context, tx *store.Tx, shape string) er
 	for _, j := range due {
 		end := waitEnd(j, now)
 		end.JobID, end.OnlyWaiting = j.ID, true
-		if _, err := p.d.Runs.Finish(tx, end); err != nil {
+		if _, err := p.d.Runs.EndJob(tx, end); err != nil {
 			return err
 		}
 	}
@@ -165,17 +164,17 @@ func (p *placer) expireShape(ctx context.Context, tx *store.Tx, shape string) er
 
 // waitEnd says how a job that waited too long ends: unroutable when nobody could ever run it, timed out otherwise; a recorded
 // provisioning error takes precedence and makes it the latter (QUE-14).
-func waitEnd(j db.DispatchDueWaitingRow, now int64) run.End {
+func waitEnd(j db.DispatchDueWaitingRow, now int64) JobEnd {
 	waited := (time.Duration(now-j.QueuedAt.Int64) * time.Millisecond).Round(time.Second)
 	switch {
 	case j.ProvisioningError != "":
-		return run.End{Status: ci.JobStale, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
+		return JobEnd{Status: ci.JobStale, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
 			"no agent could be started for it within %s: %s", waited, j.ProvisioningError)}
 	case j.UnroutableSince.Valid:
-		return run.End{Status: ci.JobUnroutable, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
+		return JobEnd{Status: ci.JobUnroutable, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
 			"no agent and no scaler can run it: it asks for %s", selector(j.Labels, j.ExcludeLabels))}
 	}
-	return run.End{Status: ci.JobStale, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
+	return JobEnd{Status: ci.JobStale, InitFailure: "no_agent", FailureClass: "never_started", Error: fmt.Sprintf(
 		"no agent was free for it within %s", waited)}
 }
 

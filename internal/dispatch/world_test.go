@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -76,7 +77,7 @@ func (w *world) open(st *store.Store) {
 	env := service.Env{Now: w.time, NewID: ci.NewID}
 	log := slog.New(slog.DiscardHandler)
 	w.st, w.runs = st, run.NewService(st, run.DefaultSettings(), env, log)
-	w.d = New(Deps{Store: st, Runs: w.runs, InstanceID: "n1", Settings: DefaultSettings(), Env: env, Log: log})
+	w.d = New(Deps{Store: st, Runs: livesOf{w.runs}, InstanceID: "n1", Settings: DefaultSettings(), Env: env, Log: log})
 	w.write(func(tx *store.Tx) error {
 		if err := tx.InsertOrg(ctx, "acme", 1); err != nil {
 			return err
@@ -271,4 +272,22 @@ func (w *world) wantJob(j db.ExecutionJob, status ci.JobStatus, text string) {
 	if j.Status != string(status) || !strings.Contains(j.Error, text) {
 		w.t.Fatalf("job %s is %s (%q), want %s (%q)", j.Name, j.Status, j.Error, status, text)
 	}
+}
+
+// livesOf is run as this room sees it; app has the same adapter.
+type livesOf struct{ *run.Service }
+
+func (l livesOf) EndJob(tx *store.Tx, e JobEnd) (bool, error) {
+	return l.Finish(tx, run.End{
+		JobID: e.JobID, Attempt: e.Attempt, Status: e.Status, Error: e.Error, InitFailure: e.InitFailure, FailureClass: e.FailureClass,
+		AssignmentReason: e.AssignmentReason, OnlyWaiting: e.OnlyWaiting,
+	})
+}
+
+func (l livesOf) CancelOverdue(tx *store.Tx, runID, reason string) (bool, error) {
+	_, err := l.CancelTx(tx, run.CancelRequest{RunID: runID, By: "kici", Reason: reason})
+	if errors.Is(err, run.ErrTerminal) || errors.Is(err, run.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
