@@ -77,6 +77,7 @@ func (f *Fleet) spec(ctx context.Context, row db.FleetJobSpecRow) (wire.JobSpec,
 	if err != nil {
 		return wire.JobSpec{}, fmt.Errorf("make contexts: %w", err)
 	}
+	values.Kici = boundEvent(values.Kici)
 	spec := wire.JobSpec{
 		RunID: row.RunID, JobID: row.ID, Attempt: int(row.Attempt), Job: sealedJob(row.LockJob), Workflow: row.Workflow,
 		Env: map[string]string{}, Contexts: values, TimeoutMs: row.TimeoutMs, GraceMs: job.GracePeriodMs,
@@ -100,6 +101,28 @@ func (f *Fleet) spec(ctx context.Context, row db.FleetJobSpecRow) (wire.JobSpec,
 		}
 	}
 	return spec, nil
+}
+
+// maxEventBytes bounds the payload of the event in a description, well below wire.MaxJobSpecBytes.
+const maxEventBytes = 4 << 20
+
+// boundEvent replaces a payload that would make the description larger than an agent takes. What expressions see then says
+// so; decisions before the agent had all of it.
+func boundEvent(kici json.RawMessage) json.RawMessage {
+	if len(kici) <= maxEventBytes {
+		return kici
+	}
+	var props map[string]json.RawMessage
+	if err := json.Unmarshal(kici, &props); err != nil {
+		return kici
+	}
+	note := fmt.Sprintf("the payload of this event has %d bytes, too many for a job's contexts", len(props["event"]))
+	props["event"], _ = json.Marshal(map[string]string{"kici_notice": note})
+	out, err := json.Marshal(props)
+	if err != nil {
+		return kici
+	}
+	return out
 }
 
 // checkout says where the repository is; nil for a run without a commit.
