@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrStop is what a follower's callback returns to end the stream without an error.
@@ -82,6 +83,9 @@ func lines(f func(StepLine, string) error) func(event) (bool, error) {
 
 type follow struct{ path, cursor string }
 
+// longStream is how long a stream must last to count as a success: the server ends every one after a while.
+const longStream = 30 * time.Second
+
 // callbackError keeps an error of the caller's own apart from those of the connection.
 type callbackError struct{ error }
 
@@ -89,7 +93,9 @@ type callbackError struct{ error }
 // while it makes progress and up to a few attempts while it does not.
 func (c *Client) follow(ctx context.Context, s follow, f func(event) (done bool, err error)) error {
 	for failures := 0; ; {
+		began := time.Now()
 		done, progress, err := c.stream(ctx, &s, f)
+		progress = progress || time.Since(began) > longStream // nothing happened, but the server was there
 		var own callbackError
 		switch {
 		case done:

@@ -517,6 +517,49 @@ func TestAgentTokens(t *testing.T) {
 	}
 }
 
+// The last owner cannot be revoked (XC-148), and what was done is recorded as done.
+func TestXC148LastOwner(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	by := access.Principal{TokenID: "x", OrgID: readtest.Org, Role: access.Owner}
+	_, row, err := r.auth.CreateToken(context.Background(), by, access.NewToken{Label: "first", Role: access.Owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text := r.do("DELETE", admin+"/tokens/"+row.ID, "owner", ""); status != 409 || !strings.Contains(text, "last usable owner") {
+		t.Errorf("%d %s", status, text)
+	}
+	if e := r.auth.last(); e.Action != "token.revoke" || e.Target != row.ID || e.Outcome != access.Failed {
+		t.Errorf("recorded as %+v", e)
+	}
+	status, text := r.do("POST", admin+"/tokens", "owner", `{"label":"second","role":"owner"}`)
+	if status != 201 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if e := r.auth.last(); e.Action != "token.create" || e.Outcome != access.Allowed || strings.Contains(fmt.Sprint(e), text) {
+		t.Errorf("recorded as %+v", e)
+	}
+	if status, text := r.do("DELETE", admin+"/tokens/"+row.ID, "owner", ""); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// Diagnostic reads are recorded once per actor and minute, refusals always (AUD-2).
+func TestRareRecords(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	for range 5 {
+		r.do("GET", admin+"/scalers", "auditor", "")
+	}
+	if n := len(r.auth.entries); n != 1 {
+		t.Errorf("%d entries of five reads", n)
+	}
+	for range 3 {
+		r.do("GET", admin+"/secrets", "auditor", "")
+	}
+	if n := len(r.auth.entries); n != 4 {
+		t.Errorf("%d entries with three refusals", n)
+	}
+}
+
 // bodyText is a response body read to its end.
 func bodyText(t *testing.T, r *http.Response) string {
 	t.Helper()

@@ -25,6 +25,7 @@ const (
 	lookAgain   = 5 * time.Second        // wake-ups are hints; nothing depends on getting one
 	coalesce    = 100 * time.Millisecond // between two snapshots
 	writePeriod = 20 * time.Second       // a reader that takes nothing for so long is cut off
+	streamLife  = 10 * time.Minute       // then the client comes back and shows its token again: a revoked one reads no longer than that
 )
 
 // stream is one open server-sent event stream.
@@ -67,7 +68,9 @@ func (a *API) open(follow func(context.Context, *stream) error) (*huma.StreamRes
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("X-Accel-Buffering", "no")
 		s := &stream{w: w, http: http.NewResponseController(w)}
-		if err := follow(hc.Context(), s); err != nil && hc.Context().Err() == nil {
+		ctx, cancel := context.WithTimeout(hc.Context(), streamLife)
+		defer cancel()
+		if err := follow(ctx, s); err != nil && ctx.Err() == nil {
 			a.log.Debug("stream ended", "err", err)
 		}
 	}}, nil
