@@ -35,8 +35,7 @@ import (
 
 const (
 	writeTimeout = 10 * time.Second
-	termPatience = 10 * time.Second // AG-23: SIGTERM waits so long for the job
-	slimAfter    = time.Second      // an agent that is idle so long gives memory back
+	slimAfter    = time.Second // an agent that is idle so long gives memory back
 )
 
 // Agent is one agent. Its state is guarded by mu; what is slow happens outside.
@@ -408,8 +407,8 @@ func (a *Agent) terminate() {
 	t := a.task
 	a.mu.Unlock()
 	if t != nil {
-		time.AfterFunc(termPatience, func() { t.abortJob(job.ErrAborted) })
-		time.AfterFunc(2*termPatience, func() { t.giveUp(job.ErrAborted) }) // its result cannot be delivered
+		time.AfterFunc(a.cfg.termPatience, func() { t.abortJob(job.ErrAborted) })
+		time.AfterFunc(2*a.cfg.termPatience, func() { t.giveUp(job.ErrAborted) }) // its result cannot be delivered
 	}
 }
 

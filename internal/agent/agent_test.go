@@ -1,3 +1,5 @@
+//go:build unix
+
 package agent
 
 import (
@@ -434,6 +436,32 @@ func TestDrainAndTerminate(t *testing.T) {
 		if f := c.final("j"); f.Status != "success" {
 			t.Errorf("%+v", f)
 		}
+	})
+	t.Run("termination aborts a job that does not end", func(t *testing.T) {
+		c := newCoordinator(t)
+		a := startAgent(t, c, func(cfg *Config) { cfg.termPatience = 200 * time.Millisecond })
+		c.give("j", lock.Step{Run: "trap '' TERM; echo hi; sleep 60"}, lock.Step{Run: "echo never", If: "always()"})
+		c.awaitText("j", 1, "hi")
+		a.sig <- syscall.SIGTERM
+		if err := a.ends(); err != nil {
+			t.Error(err)
+		}
+		if f := c.final("j"); f.Status != "failed" || !strings.Contains(f.Error, "agent was stopped") {
+			t.Errorf("%+v", f)
+		}
+	})
+	t.Run("termination does not wait for a lost coordinator", func(t *testing.T) {
+		c := newCoordinator(t)
+		a := startAgent(t, c, func(cfg *Config) { cfg.termPatience = 200 * time.Millisecond })
+		c.give("j", lock.Step{Run: "echo hi; sleep 60"})
+		c.awaitText("j", 1, "hi")
+		c.stop()
+		a.sig <- syscall.SIGTERM
+		start := time.Now()
+		if _ = a.ends(); time.Since(start) > 5*time.Second {
+			t.Errorf("took %s", time.Since(start))
+		}
+		c.start()
 	})
 	t.Run("the orchestrator drains", func(t *testing.T) {
 		c := newCoordinator(t)

@@ -47,6 +47,8 @@ type Config struct {
 	HTTP    *http.Client     // nil: a client of the agent's own
 	Now     func() time.Time // nil: the clock
 	Log     *slog.Logger     // nil: the default logger
+
+	termPatience time.Duration // AG-23: how long SIGTERM waits for the job; 0 is the default
 }
 
 // Defaults (AG-1, D17).
@@ -55,6 +57,7 @@ const (
 	defaultPending         = 60 * time.Second
 	defaultJobHeartbeat    = 60 * time.Second
 	defaultReconnectWindow = 60 * time.Second // of managed agents
+	defaultTermPatience    = 10 * time.Second
 )
 
 // known are the names an agent may find in its environment: its own, those of AG-1 that belong to parts which are not
@@ -231,7 +234,7 @@ func (c *Config) complete() error {
 	for _, d := range []struct {
 		v        *time.Duration
 		fallback time.Duration
-	}{{&c.IdleTimeout, defaultIdle}, {&c.PendingTimeout, defaultPending}, {&c.JobHeartbeat, defaultJobHeartbeat}} {
+	}{{&c.IdleTimeout, defaultIdle}, {&c.PendingTimeout, defaultPending}, {&c.JobHeartbeat, defaultJobHeartbeat}, {&c.termPatience, defaultTermPatience}} {
 		if *d.v <= 0 {
 			*d.v = d.fallback
 		}
