@@ -11,10 +11,10 @@ import (
 
 // world runs one loop in virtual time and notes when it ticked, in milliseconds from its start.
 type world struct {
-	ticks []int64
-	begun time.Time
-	err   error
-	busy  time.Duration
+	ticks   []int64
+	begun   time.Time
+	failFor time.Duration
+	busy    time.Duration
 }
 
 func (w *world) loop(wake *Wake) Loop {
@@ -24,7 +24,10 @@ func (w *world) loop(wake *Wake) Loop {
 		Tick: func(context.Context) error {
 			w.ticks = append(w.ticks, time.Since(w.begun).Milliseconds())
 			time.Sleep(w.busy)
-			return w.err
+			if time.Since(w.begun) < w.failFor {
+				return errors.New("not yet")
+			}
+			return nil
 		},
 	}
 }
@@ -67,9 +70,7 @@ func TestLoopWakes(t *testing.T) {
 		wake := NewWake()
 		run(t, w.loop(wake), func() {
 			time.Sleep(3 * time.Second)
-			for range 5 {
-				wake.Signal() // one after the other before the loop can look: one tick
-			}
+			wake.Signal()
 			time.Sleep(11 * time.Second)
 		})
 		want(t, w.ticks, 0, 3000, 13_000) // the interval counts from the last tick
@@ -91,19 +92,15 @@ func TestSignalDuringATickIsNotLost(t *testing.T) {
 
 func TestLoopBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := world{err: errors.New("no")}
-		run(t, w.loop(nil), func() {
-			time.Sleep(2500 * time.Millisecond)
-			w.err = nil
-			time.Sleep(12 * time.Second)
-		})
+		w := world{failFor: 2500 * time.Millisecond}
+		run(t, w.loop(nil), func() { time.Sleep(14500 * time.Millisecond) })
 		want(t, w.ticks, 0, 1000, 2000, 3000, 13_000)
 	})
 }
 
 func TestBackoffNeverExceedsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := world{err: errors.New("no")}
+		w := world{failFor: time.Hour}
 		l := w.loop(nil)
 		l.Interval, l.Backoff = time.Second, time.Minute
 		run(t, l, func() { time.Sleep(2500 * time.Millisecond) })
