@@ -22,6 +22,7 @@ import (
 	"github.com/kici-go/kici/internal/agent"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/store/storetest"
 )
 
 // These tests run whole servers in this process; the agents that they start are this test binary again, see TestMain.
@@ -247,7 +248,12 @@ func alive(pid int) bool {
 
 // A commit travels all the way: delivery, match, run, needs, matrix, agents, secrets, outputs, logs, result.
 func TestE2EPush(t *testing.T) {
-	w := newWorld(t)
+	storetest.EachDatabase(t, func(t *testing.T, d *storetest.Database) {
+		push(t, newWorld(t, func(o *Options) { o.DatabaseURL = d.Config.URL }))
+	})
+}
+
+func push(t *testing.T, w *world) {
 	if err := w.api.SetSecret(t.Context(), "", "PASSWORD", "correct-horse"); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +298,12 @@ func TestE2EPush(t *testing.T) {
 
 // DESIGN §9: a stop, and a stop without warning, leave a running job running; its log has every line once.
 func TestE2ERestart(t *testing.T) {
-	w := newWorld(t)
+	storetest.EachDatabase(t, func(t *testing.T, d *storetest.Database) {
+		restart(t, newWorld(t, func(o *Options) { o.DatabaseURL = d.Config.URL }))
+	})
+}
+
+func restart(t *testing.T, w *world) {
 	runID := w.running()
 	pid := w.agentPid()
 	for range 2 {
