@@ -69,6 +69,7 @@ type Spool struct {
 	wake     *service.Wake
 	urgent   *service.Wake
 	progress *service.Wake
+	kick     *service.Wake
 
 	mu    sync.Mutex
 	steps []*Step
@@ -80,7 +81,7 @@ func New(c Config) *Spool {
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = wire.MaxJobLogBytes
 	}
-	return &Spool{cfg: c, wake: service.NewWake(), urgent: service.NewWake(), progress: service.NewWake()}
+	return &Spool{cfg: c, wake: service.NewWake(), urgent: service.NewWake(), progress: service.NewWake(), kick: service.NewWake()}
 }
 
 // Open creates the log of one step.
@@ -100,7 +101,7 @@ func (s *Spool) Open(step int) (*Step, error) {
 func (s *Spool) Discard() *Step { return &Step{spool: s, closed: true} }
 
 // Kick makes the poster try at once, for instance because the link is back.
-func (s *Spool) Kick() { s.urgent.Signal() }
+func (s *Spool) Kick() { s.kick.Signal() }
 
 // Run posts until ctx ends, or returns ErrGone.
 func (s *Spool) Run(ctx context.Context) error {
@@ -129,7 +130,7 @@ func (s *Spool) Run(ctx context.Context) error {
 		}
 		backoff = min(max(backoff*2, minBackoff), maxBackoff)
 		s.cfg.Log.Debug("post log", "step", st.index, "err", err, "again_in", backoff)
-		if !wait(ctx, backoff/2+rand.N(backoff), s.urgent) {
+		if !wait(ctx, backoff/2+rand.N(backoff), s.kick) {
 			return nil
 		}
 	}
@@ -262,9 +263,10 @@ type Step struct {
 
 	mu      sync.Mutex
 	buf     []byte // whole lines not yet in the file
-	written int64  // bytes in the file
+	written int64  // bytes in the file, or sent past it
 	acked   int64
-	lost    int // lines that did not fit on the disk
+	missing int64 // the file lacks bytes below this: the disk refused them and they were sent from memory
+	lost    int   // lines that had room nowhere
 	closed  bool
 }
 
@@ -315,17 +317,14 @@ func (st *Step) append(lines []byte, count int) {
 
 // flush moves buffered lines to the file. The caller holds mu.
 func (st *Step) flush() error {
-	if st.lost > 0 {
+	if st.lost > 0 && len(st.buf) < maxBuffered/2 { // the marker needs room itself
 		st.buf = appendLine(st.buf, st.spool.cfg.Now().UnixMilli(), "kici",
 			fmt.Appendf(nil, "%d lines were lost: the agent's disk refused them.", st.lost), "")
+		st.lost = 0
 	}
 	if _, err := st.file.WriteAt(st.buf, st.written); err != nil {
-		if st.lost > 0 { // the marker goes in when the disk takes it
-			st.buf = st.buf[:bytes.LastIndexByte(st.buf[:len(st.buf)-1], '\n')+1]
-		}
 		return fmt.Errorf("spool log: %w", err)
 	}
-	st.lost = 0
 	st.written += int64(len(st.buf))
 	st.buf = st.buf[:0]
 	return nil
@@ -334,7 +333,7 @@ func (st *Step) flush() error {
 func (st *Step) pending() int64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.written + int64(len(st.buf)) - st.acked
+	return st.written + int64(len(st.buf)+st.lost) - st.acked
 }
 
 func (st *Step) isUrgent() bool {
@@ -346,16 +345,16 @@ func (st *Step) isUrgent() bool {
 func (st *Step) finished() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.closed && len(st.buf) == 0 && st.acked >= st.written
+	return st.closed && len(st.buf) == 0 && st.acked >= st.written && (st.lost == 0 || st.spool.full.Load())
 }
 
 // chunk is the next piece: whole lines, at most wire.MaxLogChunkBytes.
 func (st *Step) chunk() (Chunk, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(st.buf) > 0 {
+	if len(st.buf) > 0 || st.lost > 0 {
 		if err := st.flush(); err != nil && st.written == st.acked {
-			return Chunk{}, err
+			return st.memoryChunk(), nil
 		}
 	}
 	size := st.written - st.acked
@@ -370,6 +369,12 @@ func (st *Step) chunk() (Chunk, error) {
 	return Chunk{Step: st.index, Offset: st.acked, Body: io.NewSectionReader(st.file, st.acked, size)}, nil
 }
 
+// memoryChunk is what the disk refuses, straight from memory.
+func (st *Step) memoryChunk() Chunk {
+	body := slices.Clone(st.buf[:bytes.LastIndexByte(st.buf[:min(len(st.buf), wire.MaxLogChunkBytes)], '\n')+1])
+	return Chunk{Step: st.index, Offset: st.acked, Body: io.NewSectionReader(bytes.NewReader(body), 0, int64(len(body)))}
+}
+
 // errNoProgress makes the poster pause when an answer moves nothing.
 var errNoProgress = errors.New("the orchestrator acknowledged nothing")
 
@@ -377,9 +382,18 @@ func (st *Step) acknowledge(ack wire.LogAck, from int64) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if ack.Truncated {
-		st.buf = nil
+		st.buf, st.lost = nil, 0
 		st.acked = st.written
 		return nil
+	}
+	if sent := ack.Offset - st.written; from == st.written && sent > 0 && sent <= int64(len(st.buf)) { // from memory
+		st.buf = append(st.buf[:0], st.buf[sent:]...)
+		st.written, st.missing = ack.Offset, ack.Offset
+	}
+	if ack.Offset < st.missing {
+		st.spool.full.Store(true)
+		st.buf, st.lost, st.acked = nil, 0, st.written
+		return fmt.Errorf("the orchestrator wants byte %d again, which the disk had refused: the rest of the log is dropped", ack.Offset)
 	}
 	if ack.Offset < 0 || ack.Offset > st.written {
 		return fmt.Errorf("the orchestrator acknowledged byte %d of %d", ack.Offset, st.written)
