@@ -208,6 +208,10 @@ func TestDecide(t *testing.T) {
 			w.managed("m4", "vm", ci.AgentOnline, "old4").Job = "works"
 			w.Ended = []string{"old", "old2", "old3", "old4"}
 		}, "m1✕withdrawn m2✕withdrawn"},
+		{"XS-71 a job whose state is not known keeps its agents", func(w *world) {
+			w.managed("m1", "vm", ci.AgentBooting, "unknown")
+			w.managed("m2", "vm", ci.AgentOnline, "unknown2")
+		}, ""},
 		{"… unless it can serve another", func(w *world) {
 			w.managed("m2", "vm", ci.AgentOnline, "old2")
 			w.static("a-static", "linux")
