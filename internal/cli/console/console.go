@@ -39,7 +39,7 @@ type Console struct {
 	NoColor bool
 
 	InTerminal, OutTerminal bool
-	Width                   int // of the terminal, 0 when Out is none
+	Width, Height           int // of the terminal, 0 when Out is none
 }
 
 // New returns the console of this process.
@@ -50,8 +50,8 @@ func New() *Console {
 	}
 	if c.OutTerminal {
 		c.Width = 80
-		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w > 0 {
-			c.Width = w
+		if w, h, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w > 0 {
+			c.Width, c.Height = w, h
 		}
 	}
 	return c

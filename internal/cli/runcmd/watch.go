@@ -1,6 +1,10 @@
 package runcmd
 
 import (
+	"os"
+	"os/signal"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kici-go/kici/client"
@@ -29,15 +33,18 @@ func follow(c *console.Console, cmd *cobra.Command, cl *client.Client, ref strin
 	if err != nil {
 		return err
 	}
+	// An interrupt ends the watching, not the program at once: the terminal must get its cursor back.
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if format == "table" {
-		d, err := watch.Run(cmd.Context(), cl, ref, c.Out, watch.OptionsOf(c))
+		d, err := watch.Run(ctx, cl, ref, c.Out, watch.OptionsOf(c))
 		if err != nil {
 			return err
 		}
 		return verdict(d)
 	}
 	var last client.RunDetail
-	err = cl.FollowRun(cmd.Context(), ref, func(d client.RunDetail) error { last = d; return nil })
+	err = cl.FollowRun(ctx, ref, func(d client.RunDetail) error { last = d; return nil })
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type Options struct {
 
 // OptionsOf are the options that fit a console.
 func OptionsOf(c *console.Console) Options {
-	return Options{Terminal: c.OutTerminal, Color: c.Color(), Width: c.Width, Now: c.Now}
+	return Options{Terminal: c.OutTerminal, Color: c.Color(), Width: c.Width, Height: c.Height, Now: c.Now}
 }
 
 // follower delivers the run as it is and whenever it changes, and returns nil when it has ended (client.Client).
