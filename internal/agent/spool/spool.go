@@ -86,11 +86,12 @@ func New(c Config) *Spool {
 
 // Open creates the log of one step.
 func (s *Spool) Open(step int) (*Step, error) {
-	f, err := os.OpenFile(filepath.Join(s.cfg.Dir, fmt.Sprintf("step-%d.log", step)), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	path := filepath.Join(s.cfg.Dir, fmt.Sprintf("step-%d.log", step))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log spool: %w", err)
 	}
-	st := &Step{spool: s, index: step, file: f}
+	st := &Step{spool: s, index: step, file: f, path: path}
 	s.mu.Lock()
 	s.steps = append(s.steps, st)
 	s.mu.Unlock()
@@ -203,7 +204,7 @@ func (s *Spool) remove(st *Step) {
 	s.steps = slices.DeleteFunc(s.steps, func(o *Step) bool { return o == st })
 	s.mu.Unlock()
 	_ = st.file.Close()
-	_ = os.Remove(st.file.Name())
+	_ = os.Remove(st.path)
 	s.progress.Signal()
 }
 
@@ -227,7 +228,7 @@ func (s *Spool) Close() {
 		st.closed = true
 		_ = st.file.Close()
 		st.mu.Unlock()
-		_ = os.Remove(st.file.Name())
+		_ = os.Remove(st.path)
 	}
 }
 
@@ -260,6 +261,7 @@ type Step struct {
 	spool *Spool
 	index int
 	file  *os.File
+	path  string
 
 	mu      sync.Mutex
 	buf     []byte // whole lines not yet in the file

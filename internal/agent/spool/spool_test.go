@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -249,7 +250,12 @@ func TestDiskRefuses(t *testing.T) {
 	sp := start(t, s, 0)
 	st := open(t, sp, 0)
 	good := st.file
-	bad, err := os.Open(os.DevNull) // opened for reading: every write fails
+	// Opened for reading: every write fails. A file of the test's own, because the spool removes its files.
+	readOnly := filepath.Join(t.TempDir(), "read-only")
+	if err := os.WriteFile(readOnly, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad, err := os.Open(readOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
