@@ -219,7 +219,7 @@ func (w *World) Reasons(jobID string, reasons ...placement.Reason) {
 // Many inserts n finished runs without jobs, quickly.
 func (w *World) Many(n int) {
 	w.t.Helper()
-	wide := fmt.Sprintf(`{"name":%q}`, string(make([]byte, 4000)))
+	wide := fmt.Sprintf(`{"name":%q}`, string(make([]byte, 1000)))
 	w.Write(func(tx *store.Tx) error {
 		for i := range n {
 			at := w.Env.NowMs() - int64(n-i)*1000
