@@ -135,7 +135,8 @@ func (j *jobLog) close() {
 // write adds lines that stand at offset and returns how many bytes were new.
 func (j *jobLog) write(step int, offset int64, lines []byte) (int64, error) {
 	if j.truncated {
-		return 0, j.markTruncated(step)
+		j.markTruncated(step)
+		return 0, nil
 	}
 	st, err := j.open(step)
 	if err != nil {
@@ -223,34 +224,34 @@ func (j *jobLog) truncate(step int) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	j.truncated = true
-	return j.writeNotice(step)
+	j.writeNotice(step)
+	return nil
 }
 
 // markTruncated leaves the notice in a step that has nothing else.
-func (j *jobLog) markTruncated(step int) error {
-	if st, err := j.open(step); err != nil || st.size > 0 {
-		return nil // the bound bites all the same; the notice is a courtesy
+func (j *jobLog) markTruncated(step int) {
+	if st, _ := j.open(step); st.file != nil && st.size == 0 {
+		j.writeNotice(step)
 	}
-	return j.writeNotice(step)
 }
 
-func (j *jobLog) writeNotice(step int) error {
-	st, err := j.open(step)
-	if err != nil {
-		return nil
+// writeNotice tries to say in the log why it ends. The bound bites all the same; the notice is a courtesy.
+func (j *jobLog) writeNotice(step int) {
+	st, _ := j.open(step)
+	if st.file == nil {
+		return
 	}
 	text := fmt.Sprintf("the log of this job reached its bound of %s; the rest is not stored", humanize.IBytes(uint64(j.store.max)))
 	if err := st.put(j.store.notice(text, 0)); err == nil {
 		_ = st.file.Sync()
 	}
-	return nil
 }
 
 // sync makes the step's file durable and returns the agent's offset.
 func (j *jobLog) sync(step int) (int64, error) {
-	st, err := j.open(step)
-	if err != nil || st.synced == st.size {
-		return st.offset(), nil // a file that cannot be opened has nothing to lose; write has told
+	st, _ := j.open(step) // one that cannot be opened has nothing to lose; write has told
+	if st.file == nil || st.synced == st.size {
+		return st.offset(), nil
 	}
 	if err := st.file.Sync(); err != nil {
 		// The kernel may have dropped the pages: look at the file again before saying what is there.
