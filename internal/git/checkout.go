@@ -171,7 +171,9 @@ func (c Checkout) credential() Cmd {
 	}
 }
 
-func (c Checkout) git(ctx context.Context, args ...string) error { return c.gitWith(ctx, Cmd{}, args...) }
+func (c Checkout) git(ctx context.Context, args ...string) error {
+	return c.gitWith(ctx, Cmd{}, args...)
+}
 
 func (c Checkout) gitWith(ctx context.Context, with Cmd, args ...string) error {
 	with.Dir, with.Args, with.Stderr = c.Dir, args, c.Output
