@@ -19,6 +19,7 @@ type syncPlan struct {
 	delivery  string
 	workflows []lock.Workflow
 	expect    string // the commit that was registered when it was planned
+	before    string // the push's own: following it needs no look at the history
 }
 
 // planSync plans the registration of a push to the default branch, nil for any other event and for workflows that cannot be
@@ -32,7 +33,10 @@ func (s *Service) planSync(ctx context.Context, d *db.Delivery, src source.Sourc
 	if err != nil {
 		return nil, err
 	}
-	if cmp, ok := src.(source.Ancestor); ok && registered != "" && registered != ev.SHA && registered != ev.Before {
+	p := &syncPlan{delivery: d.ID, expect: registered, before: ev.Before, scope: db.WorkflowRegistration{
+		OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, CommitSha: ev.SHA, DefaultBranch: ev.DefaultBranch, SyncedAt: d.ReceivedAt,
+	}}
+	if cmp, ok := src.(source.Ancestor); ok && !p.follows(registered) {
 		late, err := cmp.IsAncestor(ctx, ev.SHA, registered)
 		if err != nil && !errors.Is(err, source.ErrNotFound) { // the registered commit may be gone after a forced push
 			return nil, err
@@ -41,13 +45,15 @@ func (s *Service) planSync(ctx context.Context, d *db.Delivery, src source.Sourc
 			return nil, nil
 		}
 	}
-	p := &syncPlan{delivery: d.ID, expect: registered, scope: db.WorkflowRegistration{
-		OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, CommitSha: ev.SHA, DefaultBranch: ev.DefaultBranch, SyncedAt: d.ReceivedAt,
-	}}
 	if at.result == workflow.OK {
 		p.workflows = at.file.Workflows
 	}
 	return p, nil
+}
+
+// follows reports whether the push plainly comes after the registered commit.
+func (p *syncPlan) follows(registered string) bool {
+	return registered == "" || registered == p.scope.CommitSha || registered == p.before
 }
 
 func (s *Service) applySync(ctx context.Context, tx *store.Tx, p *syncPlan) error {
@@ -58,7 +64,7 @@ func (s *Service) applySync(ctx context.Context, tx *store.Tx, p *syncPlan) erro
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	if row.CommitSha != p.expect {
+	if row.CommitSha != p.expect && !p.follows(row.CommitSha) {
 		return errStale
 	}
 	_, err = s.d.Registrations.Sync(ctx, tx, p.scope, p.delivery, p.workflows)

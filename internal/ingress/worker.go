@@ -198,12 +198,20 @@ func (s *Service) process(ctx context.Context, d *db.Delivery) (err error) {
 		if err = s.finish(ctx, *d, out); !errors.Is(err, errStale) {
 			return err
 		}
+		select { // until what it saw is committed
+		case <-time.After(stalePause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	return errStale
 }
 
 // maxRedecide is how often a delivery is decided anew at once because somebody else registered workflows meanwhile.
-const maxRedecide = 3
+const (
+	maxRedecide = 3
+	stalePause  = 20 * time.Millisecond
+)
 
 // retry puts a delivery back for later, or gives it up (ING-18).
 func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
