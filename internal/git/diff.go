@@ -27,7 +27,7 @@ func (r *Repo) ChangedFiles(ctx context.Context, before, after string, limit int
 	}
 	var changed []string
 	err := r.with(ctx, func(rd *reader) error {
-		d := diff{walk: walk{rd: rd, idBytes: len(after) / 2}, limit: limit}
+		d := diff{rd: rd, idBytes: len(after) / 2, limit: limit}
 		from := ""
 		if before != "" {
 			from = before + "^{tree}"
@@ -119,7 +119,8 @@ func exitCode(err error) int {
 }
 
 type diff struct {
-	walk
+	rd      *reader
+	idBytes int
 	limit   int
 	read    int
 	changed []string
@@ -165,7 +166,16 @@ func (d *diff) entries(name string) ([]treeEntry, error) {
 	if d.read++; d.read > maxDiffTrees {
 		return nil, fmt.Errorf("more than %d directories differ: %w", maxDiffTrees, ErrTooBig)
 	}
-	return d.tree(name)
+	got, err := d.rd.get(maxTreeBytes, name)
+	if err != nil {
+		return nil, err
+	}
+	if commit, isCommit := strings.CutSuffix(name, "^{tree}"); got[0].kind != "tree" && isCommit {
+		return nil, fmt.Errorf("%s: %w", commit, ErrNotFound)
+	} else if got[0].kind != "tree" {
+		return nil, fmt.Errorf("%w: tree %s is missing from its objects", ErrUnreachable, name)
+	}
+	return parseTree(got[0].data, d.idBytes)
 }
 
 // entry records a name that differs. Where it is a tree on either side, the files below it are what changed.

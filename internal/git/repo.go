@@ -176,32 +176,28 @@ func clean(s string, limit int) string {
 	return s
 }
 
-// FileQuery selects files of one directory of a commit and of its sub-directories.
+// FileQuery selects files of some directories of a commit.
 type FileQuery struct {
-	Dir      string                 // slash-separated, such as .kici
+	Dirs     []string               // slash-separated, parents first; sub-directories are not entered
 	Match    func(path string) bool // files to read
-	Descend  func(path string) bool // sub-directories to enter
 	MaxBytes int64                  // all data together
 	MaxFiles int
 }
 
-// Files returns the matching files of the commit, in git's order. When Dir or a directory to descend into is not a
-// directory (a file, a symbolic link, a submodule), it is returned as a File of that mode: the caller decides. No such
-// directory is no files; no such commit is ErrNotFound.
+// Files returns the matching files of the commit, in git's order. A name of Dirs that is there but is no directory (a file, a
+// symbolic link, a submodule) is returned as a File of that mode: the caller decides. No such directory is no files; no such
+// commit is ErrNotFound. It takes two round trips: the directories, the files.
 func (r *Repo) Files(ctx context.Context, sha string, q FileQuery) ([]File, error) {
 	if err := CheckSHA(sha); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	var files []File
 	err := r.with(ctx, func(rd *reader) error {
-		w := walk{rd: rd, q: q, idBytes: len(sha) / 2}
-		root, err := w.tree(sha + "^{tree}")
-		if err != nil {
+		w := walk{rd: rd, q: q, sha: sha, trees: map[string][]treeEntry{}}
+		if err := w.list(); err != nil {
 			return err
 		}
-		if err := w.enter(root, "", strings.Split(q.Dir, "/")); err != nil {
-			return err
-		}
+		var err error
 		files, err = w.read()
 		return err
 	})
@@ -209,55 +205,80 @@ func (r *Repo) Files(ctx context.Context, sha string, q FileQuery) ([]File, erro
 }
 
 type walk struct {
-	rd      *reader
-	q       FileQuery
-	idBytes int
-	found   []treeEntry // name is the whole path
+	rd    *reader
+	q     FileQuery
+	sha   string
+	trees map[string][]treeEntry // by directory
+	found []treeEntry            // name is the whole path
 }
 
-func (w *walk) tree(name string) ([]treeEntry, error) {
-	found, err := w.rd.get(maxTreeBytes, name)
+// list reads the directories and picks the files.
+func (w *walk) list() error {
+	names := []string{w.sha + "^{commit}"}
+	for _, dir := range w.q.Dirs {
+		names = append(names, w.sha+":"+dir)
+	}
+	got, err := w.rd.get(maxTreeBytes, names...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if found[0].kind != "tree" && strings.HasSuffix(name, "^{tree}") {
-		return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(name, "^{tree}"), ErrNotFound)
-	} else if found[0].kind != "tree" {
-		return nil, fmt.Errorf("%w: tree %s is missing from its objects", ErrUnreachable, name)
+	if got[0].kind != "commit" {
+		return fmt.Errorf("%s: %w", w.sha, ErrNotFound)
 	}
-	return parseTree(found[0].data, w.idBytes)
-}
-
-// enter follows parts from entries downwards and collects what it finds there.
-func (w *walk) enter(entries []treeEntry, dir string, parts []string) error {
-	for _, e := range entries {
-		full := path.Join(dir, e.name)
-		switch {
-		case len(parts) > 0 && e.name != parts[0]:
-			continue
-		case len(parts) > 0 || (w.q.Descend != nil && w.q.Descend(full)):
-		case w.q.Match(full):
-			w.found = append(w.found, treeEntry{mode: e.mode, name: full, id: e.id})
-			continue
-		default:
-			continue
-		}
-		if e.mode != ModeTree {
-			w.found = append(w.found, treeEntry{mode: e.mode, name: full, id: e.id})
-			continue
-		}
-		children, err := w.tree(e.id)
-		if err != nil {
-			return err
-		}
-		if err := w.enter(children, full, parts[min(1, len(parts)):]); err != nil {
+	for i, dir := range w.q.Dirs {
+		if err := w.directory(dir, got[i+1]); err != nil {
 			return err
 		}
 	}
 	if len(w.found) > w.q.MaxFiles {
-		return fmt.Errorf("%s has more than %d files: %w", w.q.Dir, w.q.MaxFiles, ErrTooBig)
+		return fmt.Errorf("more than %d files: %w", w.q.MaxFiles, ErrTooBig)
 	}
 	return nil
+}
+
+func (w *walk) directory(dir string, o object) error {
+	if o.kind != "tree" {
+		e, err := w.entry(dir)
+		if err == nil && e.mode != "" {
+			w.found = append(w.found, treeEntry{mode: e.mode, name: dir, id: e.id})
+		}
+		return err
+	}
+	entries, err := parseTree(o.data, len(w.sha)/2)
+	w.trees[dir] = entries
+	for _, e := range entries {
+		if full := path.Join(dir, e.name); e.mode != ModeTree && w.q.Match(full) {
+			w.found = append(w.found, treeEntry{mode: e.mode, name: full, id: e.id})
+		}
+	}
+	return err
+}
+
+// entry finds what a name that is no readable directory is, by its parent; the zero entry when it is not there at all.
+func (w *walk) entry(name string) (treeEntry, error) {
+	parent := path.Dir(name)
+	entries, known := w.trees[parent]
+	if parent == "." {
+		got, err := w.rd.get(maxTreeBytes, w.sha+"^{tree}")
+		if err != nil {
+			return treeEntry{}, err
+		}
+		if entries, err = parseTree(got[0].data, len(w.sha)/2); err != nil || got[0].kind != "tree" {
+			return treeEntry{}, fmt.Errorf("%w: the tree of %s is missing from its objects", ErrUnreachable, w.sha)
+		}
+	} else if !known {
+		return treeEntry{}, nil // its parent is not there, or not a directory
+	}
+	for _, e := range entries {
+		switch {
+		case e.name != path.Base(name):
+		case e.mode == ModeTree:
+			return e, fmt.Errorf("%w: %s is missing from its objects", ErrUnreachable, name)
+		default:
+			return e, nil
+		}
+	}
+	return treeEntry{}, nil
 }
 
 func (w *walk) read() ([]File, error) {
@@ -271,7 +292,7 @@ func (w *walk) read() ([]File, error) {
 		}
 		got, err := w.rd.get(room, names...)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.q.Dir, err)
+			return nil, err
 		}
 		for i, o := range got {
 			if o.kind == "" && batch[i].mode != ModeSubmodule {

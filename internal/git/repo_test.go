@@ -162,9 +162,8 @@ func FuzzResolve(f *testing.F) {
 }
 
 var everything = FileQuery{
-	Dir: ".kici", MaxBytes: 1 << 20, MaxFiles: 1000,
-	Match:   func(p string) bool { return strings.HasSuffix(p, ".yaml") || strings.HasSuffix(p, ".json") },
-	Descend: func(p string) bool { return p == ".kici/workflows" },
+	Dirs: []string{".kici", ".kici/workflows"}, MaxBytes: 1 << 20, MaxFiles: 1000,
+	Match: func(p string) bool { return strings.HasSuffix(p, ".yaml") || strings.HasSuffix(p, ".json") },
 }
 
 func TestFiles(t *testing.T) {
@@ -188,15 +187,35 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestFilesShowSymlinks(t *testing.T) {
-	f := newFixture(t)
-	if err := os.Symlink("/etc", filepath.Join(f.dir, ".kici")); err != nil {
-		t.Fatal(err)
+func TestFilesShowWhatIsNoDirectory(t *testing.T) {
+	for name, want := range map[string]File{
+		"link":        {".kici", ModeSymlink, []byte("/etc")},
+		"nested link": {".kici/workflows", ModeSymlink, []byte("/etc")},
+		"file":        {".kici", "100644", []byte("x")},
+	} {
+		f := newFixture(t)
+		full := filepath.Join(f.dir, want.Path)
+		err := os.MkdirAll(filepath.Dir(full), 0o755)
+		if want.Mode == ModeSymlink {
+			err = errors.Join(err, os.Symlink("/etc", full))
+		} else {
+			err = errors.Join(err, os.WriteFile(full, want.Data, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.repo().Files(ctxOf(t), f.commit(name, nil), everything)
+		if diff := cmp.Diff([]File{want}, got); err != nil || diff != "" {
+			t.Error(name, err, diff)
+		}
 	}
-	sha := f.commit("link", nil)
-	got, err := f.repo().Files(ctxOf(t), sha, everything)
-	if diff := cmp.Diff([]File{{".kici", ModeSymlink, []byte("/etc")}}, got); err != nil || diff != "" {
-		t.Error(err, diff)
+	f := newFixture(t)
+	first := f.commit("a", map[string]string{"x": "1"})
+	f.git("update-index", "--add", "--cacheinfo", ModeSubmodule+","+first+",.kici")
+	f.git("commit", "-q", "-m", "submodule")
+	got, err := f.repo().Files(ctxOf(t), f.git("rev-parse", "HEAD"), everything)
+	if err != nil || len(got) != 1 || got[0].Path != ".kici" || got[0].Mode != ModeSubmodule {
+		t.Errorf("submodule: %v %v", got, err)
 	}
 }
 
@@ -341,6 +360,20 @@ func TestIncompleteRepositoryIsUnreachable(t *testing.T) {
 	}
 	if _, err := f.repo().Files(ctxOf(t), sha, everything); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("%v, want ErrUnreachable", err)
+	}
+}
+
+func TestMissingTreeIsUnreachable(t *testing.T) {
+	f := newFixture(t)
+	sha := f.commit("a", map[string]string{".kici/workflows/ci.yaml": "on: push"})
+	for _, dir := range []string{":.kici/workflows", ":.kici"} {
+		tree := f.git("rev-parse", sha+dir)
+		if err := os.Remove(filepath.Join(f.dir, ".git", "objects", tree[:2], tree[2:])); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.repo().Files(ctxOf(t), sha, everything); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %v %v, want ErrUnreachable", dir, got, err)
+		}
 	}
 }
 

@@ -81,13 +81,12 @@ func (s *Source) Resolve(ctx context.Context, ref string) (source.Commit, error)
 // Files returns .kici/kici.lock.json and .kici/workflows/*.{yaml,yml} at sha.
 func (s *Source) Files(ctx context.Context, sha string) ([]source.File, error) {
 	found, err := s.repo.Files(ctx, sha, git.FileQuery{
-		Dir: ".kici", MaxBytes: source.MaxFileBytes, MaxFiles: source.MaxFiles,
+		Dirs: []string{".kici", ".kici/workflows"}, MaxBytes: source.MaxFileBytes, MaxFiles: source.MaxFiles,
 		Match: func(p string) bool {
 			dir, file := filepath.Split(p)
 			ext := filepath.Ext(file)
 			return p == ".kici/kici.lock.json" || dir == ".kici/workflows/" && (ext == ".yaml" || ext == ".yml")
 		},
-		Descend: func(p string) bool { return p == ".kici/workflows" },
 	})
 	if err != nil {
 		return nil, s.translate(err)
