@@ -278,6 +278,10 @@ func (s *Server) listen(ctx context.Context) error {
 		return listenError(addr, err)
 	}
 	s.listener = l
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !strings.HasPrefix(s.o.PublicURL, "https://") {
+		s.log.Warn("listening beyond this machine without TLS: tokens can be read on the way; put a proxy with TLS in front and name it with --public-url",
+			"component", "app", "address", a.String())
+	}
 	s.opened("listener", func() error {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err

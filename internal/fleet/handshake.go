@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -41,7 +40,7 @@ func (f *Fleet) socket(w http.ResponseWriter, r *http.Request) {
 		return // Accept has answered
 	}
 	conn.SetReadLimit(wire.MaxFrameBytes)
-	s := newSession(f, conn, ci.NewID())
+	s := newSession(f, conn, f.Env.NewID())
 	if !f.admitSocket(s) {
 		f.sockets.Add(-1)
 		_ = conn.Close(wire.CloseGoingAway, "the server stops")

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -173,6 +174,31 @@ func supersede(t *testing.T, r *rig) {
 	second.expect(wire.TypeRegisterAck, &ack)
 	if !ack.ScalerManaged || r.fleet.Connected() != 1 {
 		t.Errorf("ack %+v", ack)
+	}
+}
+
+// Many sockets of one agent at once: one stays, and the row and the table agree which.
+func TestRacingRegistrations(t *testing.T) {
+	r := newRig(t)
+	token := r.managed("scaler-bare-metal-0001", "linux")
+	var wg sync.WaitGroup
+	for range 16 {
+		p := r.dial()
+		wg.Go(func() {
+			p.send(wire.TypeAuthRequest, wire.AuthRequest{Token: token, ProtocolVersion: wire.ProtocolVersion})
+			p.send(wire.TypeRegister, register("scaler-bare-metal-0001"))
+			for f := range p.frames {
+				if f.Type == wire.TypeRegisterAck {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.eventually("one socket", func() bool { return r.fleet.sockets.Load() == 1 })
+	s := r.fleet.session("scaler-bare-metal-0001")
+	if row := r.agent("scaler-bare-metal-0001"); s == nil || row.SessionID != s.id || row.State != "online" {
+		t.Errorf("row %+v, session %v", row, s)
 	}
 }
 
