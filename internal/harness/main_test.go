@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -89,10 +88,4 @@ func (r serverRole) hook(c *store.Config) {
 		}
 	}
 	c.BeforeCommit, c.AfterCommit = step(true), step(false)
-}
-
-func readNumber(file string) int {
-	text, _ := os.ReadFile(file)
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
 }

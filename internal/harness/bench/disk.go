@@ -17,8 +17,7 @@ func writeRate(dir string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() { _, _ = f.Close(), os.Remove(f.Name()) }()
 	block := make([]byte, 1<<20)
 	t := time.Now()
 	for range 64 {

@@ -53,7 +53,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{kici: binary, dir: dir, quick: quick, note: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
 	for _, m := range []struct {
 		name string

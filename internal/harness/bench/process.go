@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -55,7 +56,7 @@ func (b *bench) timeToHealthy(ctx context.Context, dir string) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	s := &server{dir: dir, port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port), log: nil}
+	s := &server{dir: dir, port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port), log: &bytes.Buffer{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return 0, err
 	}

@@ -324,7 +324,7 @@ func bareCheckout(ctx context.Context, dir string, o *origin, mark string) (time
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }()
 	t := time.Now()
 	script := fmt.Sprintf("git init -q . && git fetch -q --depth=1 'file://%s' %s && git checkout -q --detach FETCH_HEAD && date +%%s%%N > %s", o.dir, o.sha, mark)
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
