@@ -42,12 +42,16 @@ type LocalSource struct {
 
 // AddLocal stores a local source. The repository need not be there yet (D23).
 func (c *Catalog) AddLocal(ctx context.Context, l LocalSource) (Added, error) {
-	options, err := json.Marshal(map[string]string{"path": filepath.Clean(l.Path), "defaultBranch": l.DefaultBranch})
+	fields := map[string]string{}
+	if l.Path != "" {
+		fields["path"] = filepath.Clean(l.Path)
+	}
+	if l.DefaultBranch != "" {
+		fields["defaultBranch"] = l.DefaultBranch
+	}
+	options, err := json.Marshal(fields)
 	if err != nil {
 		return Added{}, err
-	}
-	if l.Path == "" {
-		options = []byte(`{}`)
 	}
 	if l.Repo == "" {
 		l.Repo = strings.TrimSuffix(filepath.Base(filepath.Clean(l.Path)), ".git")
