@@ -147,7 +147,7 @@ func strict(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
-				return console.Usage("%w", err)
+				return wrongArgs(cmd, a, err)
 			}
 			return nil
 		}
@@ -159,6 +159,22 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
+}
+
+// wrongArgs says what is missing or too much in the words of the command's own usage line, "verb JOB | RUN JOB" or "verb [RUN]".
+func wrongArgs(cmd *cobra.Command, args []string, err error) error {
+	_, usage, _ := strings.Cut(cmd.Use, " ")
+	least, _, _ := strings.Cut(usage, "|")
+	least, _, _ = strings.Cut(least, "[")
+	switch required := strings.Fields(least); {
+	case len(args) > 0 && (usage == "" || strings.HasPrefix(usage, "-")) && !cmd.HasSubCommands():
+		return console.Usage("%s takes no argument, got %q", cmd.CommandPath(), args[0])
+	case len(args) < len(required):
+		return console.Usage("%s is missing: %s %s", required[len(args)], cmd.CommandPath(), usage)
+	case strings.HasPrefix(err.Error(), "accepts"):
+		return console.Usage("too many arguments: %s %s", cmd.CommandPath(), usage)
+	}
+	return console.Usage("%w", err)
 }
 
 // groupOnly is what a noun without a verb does.

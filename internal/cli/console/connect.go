@@ -164,8 +164,11 @@ func (c *Console) Client() (*client.Client, error) {
 	server := c.ServerURL()
 	cred := c.findToken(server)
 	if cred.token == "" {
-		return nil, fmt.Errorf("no token for %s: %s is required; log in with \"kici login %s\", or set KICI_TOKEN",
-			server, c.tokenNames(), server)
+		text := fmt.Sprintf("no token for %s: %s is required; log in with \"kici login %s\", or set KICI_TOKEN", server, c.tokenNames(), server)
+		if loopback(server) {
+			text += "; on the server's machine name its data directory with KICI_DATA_DIR"
+		}
+		return nil, errors.New(text)
 	}
 	return c.Dial(server, cred.token)
 }

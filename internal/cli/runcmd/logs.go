@@ -22,7 +22,7 @@ func logs(c *console.Console) *cobra.Command {
 	var job string
 	var step int
 	cmd := &cobra.Command{
-		Use: "logs RUN [JOB]", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: c.CompleteRuns(),
+		Use: "logs [RUN [JOB]]", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.MaximumNArgs(2), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run logs acme/shop#482
   kici run logs 482 build -f
   kici run logs 482 "test (1.26)" --step 2`,
@@ -40,11 +40,15 @@ func logs(c *console.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			ref, err := named(cmd.Context(), cl, args)
+			if err != nil {
+				return err
+			}
 			p := &Printer{Console: c, Prefix: job == ""}
 			if job != "" {
-				return p.Job(cmd.Context(), cl, JobLog{Run: args[0], Job: job, Step: step, Follow: follow})
+				return p.Job(cmd.Context(), cl, JobLog{Run: ref, Job: job, Step: step, Follow: follow})
 			}
-			return p.run(cmd.Context(), cl, args[0], follow)
+			return p.run(cmd.Context(), cl, ref, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run or job has ended")

@@ -2,6 +2,8 @@
 package runcmd
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,8 @@ func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Aliases: []string{"runs"}, Short: "List, show, follow, start, cancel and repeat runs",
 		Long: `A run is one workflow at one commit. Name a run by its id, by the first 8 characters of
-its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.`,
+its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.
+show, watch and logs mean the newest run when none is named.`,
 	}
 	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c))
 	return cmd
@@ -40,6 +43,21 @@ func jobs(c *console.Console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&steps, "include-steps", false, "show the steps of every job")
 	return cmd
+}
+
+// named is the run that the arguments name, else the newest one.
+func named(ctx context.Context, cl *client.Client, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	list, err := cl.Runs(ctx, client.RunQuery{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Runs) == 0 {
+		return "", errors.New("there is no run yet")
+	}
+	return list.Runs[0].ID, nil
 }
 
 // Name is a run as people name it.

@@ -12,7 +12,7 @@ import (
 func show(c *console.Console) *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
-		Use: "show RUN", Short: "Show one run with its jobs, and why those that wait are waiting", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
+		Use: "show [RUN]", Short: "Show one run with its jobs, and why those that wait are waiting", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run show acme/shop#482
   kici run show 482 --steps`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -20,7 +20,11 @@ func show(c *console.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := cl.Run(cmd.Context(), args[0])
+			ref, err := named(cmd.Context(), cl, args)
+			if err != nil {
+				return err
+			}
+			d, err := cl.Run(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}

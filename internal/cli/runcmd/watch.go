@@ -14,15 +14,20 @@ import (
 
 func watchCmd(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch RUN", Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
-		Example: `  kici run watch acme/shop#482
+		Use: "watch [RUN]", Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
+		Example: `  kici run watch
+  kici run watch acme/shop#482
   kici run watch 482 && ./deploy.sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {
 				return err
 			}
-			return follow(c, cmd, cl, args[0])
+			ref, err := named(cmd.Context(), cl, args)
+			if err != nil {
+				return err
+			}
+			return follow(c, cmd, cl, ref)
 		},
 	}
 }

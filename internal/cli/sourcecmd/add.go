@@ -136,6 +136,9 @@ func create(c *console.Console, cmd *cobra.Command, s client.NewSource, in *cons
 			c.Notice("senders sign with this secret; see it again with \"kici source webhook-secret %s\"", out.Name)
 		}
 		if s.Kind == "local" {
+			if check, err := cl.CheckSource(cmd.Context(), out.Name); err == nil && !check.OK {
+				c.Notice("the server cannot read it yet: %s", check.Message)
+			}
 			c.Notice("run its workflows on every push with \"kici source install-hook %s\", or now with \"kici source trigger %s\"", out.Name, out.Name)
 		}
 		return nil

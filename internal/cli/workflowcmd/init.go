@@ -52,7 +52,10 @@ func initialise(c *console.Console, at, name string) error {
 		if _, err := fmt.Fprintln(c.Out, rel); err != nil {
 			return err
 		}
-		c.Notice("next: edit it, check it with \"kici validate\", commit it, and let kici know the repository with \"kici source add local\"")
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err != nil {
+			c.Notice("%s is not a git repository: kici reads workflows from commits, so make it one with \"git init\"", at)
+		}
+		c.Notice("next: edit it, check it with \"kici validate\", commit it, and let kici know the repository with \"kici source add local .\"")
 		return nil
 	})
 }
