@@ -3,6 +3,8 @@ package web
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +45,27 @@ func by(actor string) string {
 
 func epoch(t *client.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
 
+func nowMs() string { return strconv.FormatInt(time.Now().UnixMilli(), 10) }
+
+// sinceThen is how long something has been going on.
+func sinceThen(t *client.Time) string {
+	ms := time.Since(t.Time).Milliseconds()
+	return durationMs(&ms)
+}
+
+func firstLine(s string) string {
+	first, _, _ := strings.Cut(s, "\n")
+	return first
+}
+
+// pairs are the entries of m by key.
+func pairs(m map[string]string) (out [][2]string) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, [2]string{k, m[k]})
+	}
+	return out
+}
+
 // durationMs is a length of time for people: 0.4 s, 18 s, 1 m 02, 2 h 05.
 func durationMs(ms *int64) string {
 	if ms == nil {
@@ -51,10 +74,12 @@ func durationMs(ms *int64) string {
 	d := max(*ms, 0)
 	s := float64(d) / 1000
 	switch {
-	case s < 10:
+	case s < 9.95:
 		return fmt.Sprintf("%.1f s", s)
-	case s < 60:
+	case s < 59.5:
 		return fmt.Sprintf("%.0f s", s)
+	case s < 60:
+		return "1 m 00"
 	case s < 3600:
 		return fmt.Sprintf("%d m %02d", d/60000, d/1000%60)
 	}

@@ -81,7 +81,21 @@ func column(jobs []client.Job, level int, open string) []cell {
 		cells[i].Jobs = append(cells[i].Jobs, j)
 		cells[i].Open = cells[i].Open || j.ID == open
 	}
+	for _, c := range cells {
+		slices.SortStableFunc(c.Jobs, func(a, b client.Job) int { return troubled(a) - troubled(b) })
+	}
 	return cells
+}
+
+// troubled puts failed jobs first in a folded group.
+func troubled(j client.Job) int {
+	switch j.Display.Class {
+	case "failed":
+		return 0
+	case "allowed":
+		return 1
+	}
+	return 2
 }
 
 // summary counts a folded group by status.

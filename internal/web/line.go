@@ -31,7 +31,7 @@ func renderLine(step int, l client.LogLine, start int64) logLine {
 	if cmd, rest, ok := command(msg); ok {
 		switch cmd {
 		case "group":
-			out.Class, msg = "grp", "▸ "+rest
+			out.Class, msg = "grp", rest
 		case "endgroup":
 			out.Class, msg = "endgrp", ""
 		case "error":

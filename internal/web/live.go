@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/a-h/templ"
 
-	"github.com/kici-go/kici/client"
-	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -36,6 +32,7 @@ func openStream(w http.ResponseWriter) *stream {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // it lives as long as the page
 	w.WriteHeader(http.StatusOK)
+	_ = rc.Flush() // the page learns at once that it is connected again
 	return &stream{w: w, rc: rc, last: map[string]string{}}
 }
 
@@ -53,8 +50,14 @@ func (st *stream) send(ctx context.Context, event string, c templ.Component) err
 	return st.raw(event, html)
 }
 
-func (st *stream) raw(event, data string) error {
+func (st *stream) raw(event, data string) error { return st.numbered("", event, data) }
+
+// numbered writes one event with the id that the page sends back when it reconnects.
+func (st *stream) numbered(id, event, data string) error {
 	var b strings.Builder
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
 	b.WriteString("event: " + event + "\n")
 	for line := range strings.SplitSeq(data, "\n") {
 		b.WriteString("data: " + line + "\n")
@@ -175,118 +178,10 @@ func (s *server) queueLive(w http.ResponseWriter, r *http.Request, c caller) err
 	}))
 }
 
-// logLive sends lines as they arrive, step after step when all are shown, and "end" when the job has ended and all was sent.
-func (s *server) logLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	ctx, stop := context.WithCancel(r.Context())
-	defer stop()
-	q := r.URL.Query()
-	from, _ := strconv.Atoi(q.Get("from"))
-	f := &follower{server: s, caller: c, job: r.PathValue("job"), only: allSteps, at: logPosition{from, q.Get("cursor"), q.Get("headed") == "true"}}
-	if id := r.Header.Get("Last-Event-Id"); id != "" {
-		f.at.parse(id)
-	}
-	if q.Has("step") {
-		f.only, _ = strconv.Atoi(q.Get("step"))
-	}
-	job, err := s.Reads.Job(ctx, c.scope, f.job)
-	if err != nil {
-		return err
-	}
-	f.stream = openStream(w)
-	subs := []*store.Subscription{s.Hub.Subscribe(store.TopicLogs, job.ID), s.Hub.Subscribe(store.TopicRuns, job.RunID)}
-	return s.quietly(r, s.follow(ctx, f.stream, subs, func() error { return f.draw(ctx) }))
-}
-
 // quietly swallows what goes wrong after a stream was opened: its headers are out, and the page reconnects.
 func (s *server) quietly(r *http.Request, err error) error {
 	if err != nil && r.Context().Err() == nil {
 		s.Log.Debug("live page", "path", r.URL.Path, "err", err)
 	}
 	return nil
-}
-
-// follower reads a job's log on from a position.
-type follower struct {
-	server *server
-	caller caller
-	stream *stream
-	job    string
-	only   int
-	at     logPosition
-}
-
-func (p logPosition) String() string {
-	return fmt.Sprintf("%d|%t|%s", p.Step, p.Headed, p.Cursor)
-}
-
-func (p *logPosition) parse(s string) {
-	f := strings.SplitN(s, "|", 3)
-	if len(f) != 3 {
-		return
-	}
-	if n, err := strconv.Atoi(f[0]); err == nil {
-		*p = logPosition{n, f[2], f[1] == "true"}
-	}
-}
-
-// draw sends all that has arrived since the last call.
-func (f *follower) draw(ctx context.Context) error {
-	job, err := f.server.Reads.Job(ctx, f.caller.scope, f.job)
-	if err != nil {
-		return err
-	}
-	for _, st := range job.Steps {
-		if st.Index < f.at.Step || f.only != allSteps && st.Index != f.only || st.StartedAt == nil {
-			continue
-		}
-		if st.Index > f.at.Step {
-			f.at = logPosition{Step: st.Index}
-		}
-		if err := f.drawStep(ctx, job, st); err != nil {
-			return err
-		}
-		if st.FinishedAt == nil && job.FinishedAt == nil {
-			return nil // more may come here
-		}
-	}
-	if job.FinishedAt != nil {
-		return errEnd
-	}
-	return nil
-}
-
-func (f *follower) drawStep(ctx context.Context, job client.Job, st client.Step) error {
-	for {
-		lines, next, err := f.server.Logs.ReadLines(ctx, refOf(job), st.Index, f.at.Cursor, read.MaxLogLimit)
-		if err != nil {
-			return err
-		}
-		part := logSection{Step: st.Index, Class: stepClass(st)}
-		if f.only == allSteps && !f.at.Headed {
-			part.Head, f.at.Headed = st.Name, true
-		}
-		if len(lines) == 0 && part.Head == "" {
-			return nil
-		}
-		for _, l := range lines {
-			part.Lines = append(part.Lines, renderLine(st.Index, l, startOf(st)))
-		}
-		if len(lines) > 0 {
-			f.at.Cursor = next
-		}
-		v := runView{page: page{Base: f.server.Base}, Run: client.RunDetail{Run: client.Run{ID: job.RunID}}, Job: &job}
-		var b bytes.Buffer
-		if err := logLines(v, part).Render(ctx, &b); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(f.stream.w, "id: %s\n", f.at); err != nil {
-			return err
-		}
-		if err := f.stream.raw("lines", b.String()); err != nil {
-			return err
-		}
-		if len(lines) == 0 {
-			return nil
-		}
-	}
 }

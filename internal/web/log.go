@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,12 +23,13 @@ const (
 	linesInAll   = 3000
 )
 
-// logView is the part of a job's log that a page shows, and where the live stream goes on.
+// logView is the part of a job's log that a page shows.
 type logView struct {
 	Parts []logSection
 	Live  bool
-	From  logPosition
-	Step  int // allSteps, or the only one
+	From  logPosition // where the stream goes on
+	Step  int         // allSteps, or the only one
+	More  bool        // lines follow the shown window
 }
 
 // logSection is lines of one step.
@@ -40,37 +41,26 @@ type logSection struct {
 	Lines   []logLine
 }
 
-// logPosition is how far a reader has come: all of the steps before Step, and Step up to Cursor.
-type logPosition struct {
-	Step   int
-	Cursor string
-	Headed bool // the head of Step was shown
-}
-
-func (l logView) query() string {
-	q := url.Values{"from": {strconv.Itoa(l.From.Step)}, "cursor": {l.From.Cursor}, "headed": {strconv.FormatBool(l.From.Headed)}}
-	if l.Step != allSteps {
-		q.Set("step", strconv.Itoa(l.Step))
-	}
-	return q.Encode()
-}
-
-// log reads what a page shows of a job's log. at > 0 asks for the window of one step that ends at that line.
+// log reads what a page shows of a job's log. at > 0 asks for the window of one step that ends at that line. Steps are read
+// last first: when a later step has lines, the earlier ones have all of theirs (see follower.draw).
 func (s *server) log(ctx context.Context, job client.Job, step int, at int64) (logView, error) {
-	v := logView{Step: step, Live: job.FinishedAt == nil, From: logPosition{Step: max(step, 0)}}
-	ref := refOf(job)
-	left := linesInAll
-	for _, st := range job.Steps {
-		if step != allSteps && st.Index != step || st.StartedAt == nil {
-			continue
-		}
+	v := logView{Step: step, Live: job.FinishedAt == nil && at == 0, From: logPosition{Attempt: job.Attempt}}
+	steps := shownSteps(job, step)
+	left, found := linesInAll, false
+	for _, st := range slices.Backward(steps) {
 		n := linesAlone
 		if step == allSteps {
-			n = min(linesPerStep, left)
+			n = max(1, min(linesPerStep, left))
 		}
-		part, next, err := s.tail(ctx, ref, st, tailOf{lines: n, upTo: at})
+		part, next, err := s.tail(ctx, refOf(job), st, tailOf{lines: n, upTo: at})
 		if err != nil {
 			return v, err
+		}
+		if v.Live && !found && len(part.Lines) == 0 && st.Index != steps[0].Index {
+			continue // the stream shows its head when it is its turn
+		}
+		if !found {
+			found, v.From = true, logPosition{job.Attempt, st.Index, true, next}
 		}
 		left -= len(part.Lines)
 		part.Class = stepClass(st)
@@ -78,10 +68,14 @@ func (s *server) log(ctx context.Context, job client.Job, step int, at int64) (l
 			part.Head = st.Name
 		}
 		v.Parts = append(v.Parts, part)
-		v.From = logPosition{st.Index, next, true}
 	}
-	if at > 0 {
-		v.Live = false
+	slices.Reverse(v.Parts)
+	if at > 0 && len(v.Parts) == 1 {
+		more, _, err := s.Logs.ReadLines(ctx, refOf(job), step, v.From.Cursor, 1)
+		if err != nil {
+			return v, err
+		}
+		v.More = len(more) > 0
 	}
 	return v, nil
 }

@@ -3,6 +3,8 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 
 	"github.com/kici-go/kici/internal/access"
@@ -17,7 +19,7 @@ func (s *server) principal(r *http.Request) (access.Principal, error) {
 }
 
 func (s *server) loginForm(w http.ResponseWriter, r *http.Request) {
-	s.render(w, r, loginPage(page{Title: "Sign in", Base: s.Base}, ""))
+	s.render(w, r, loginPage(s.signIn(r), ""))
 }
 
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +33,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 			status, message = http.StatusTooManyRequests, "Too many failed attempts; wait a minute."
 		}
 		w.WriteHeader(status)
-		s.render(w, r, loginPage(page{Title: "Sign in", Base: s.Base}, message))
+		s.render(w, r, loginPage(s.signIn(r), message))
 		return
 	}
 	s.setCookie(w, r, session)
@@ -43,11 +45,16 @@ func (s *server) loginLink(w http.ResponseWriter, r *http.Request) {
 	session, _, err := s.Sessions.RedeemLogin(access.WithAddress(r.Context(), r.RemoteAddr), r.PathValue("secret"))
 	if err != nil {
 		w.WriteHeader(http.StatusUnauthorized)
-		s.render(w, r, loginPage(page{Title: "Sign in", Base: s.Base}, "This link was used already or has expired."))
+		s.render(w, r, loginPage(s.signIn(r), "This link was used already or has expired."))
 		return
 	}
 	s.setCookie(w, r, session)
-	s.redirect(w, r, next(r))
+	s.render(w, r, signedIn(s.signIn(r)))
+}
+
+// signIn is the frame of the pages for somebody who is not signed in yet.
+func (s *server) signIn(r *http.Request) page {
+	return page{Title: "Sign in", Base: s.Base, Next: next(r)}
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {
@@ -67,11 +74,32 @@ func (s *server) setCookie(w http.ResponseWriter, r *http.Request, session strin
 	})
 }
 
-// next is the page of ours to go on to: a path, never another site.
+// next is the page of ours to go on to, "/runs" unless the query names another one. It is never another site: what a browser
+// could read as a host, a scheme or a header is refused.
 func next(r *http.Request) string {
 	n := r.URL.Query().Get("next")
-	if strings.HasPrefix(n, "/runs") && !strings.Contains(n, "\\") && !strings.Contains(n, "//") {
-		return n
+	if strings.ContainsAny(n, "\\\r\n\t") || strings.Contains(n, "//") {
+		return "/runs"
+	}
+	u, err := url.Parse(n)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" {
+		return "/runs"
+	}
+	for _, sec := range sections {
+		if u.Path == sec.path || strings.HasPrefix(u.Path, sec.path+"/") {
+			return u.RequestURI()
+		}
 	}
 	return "/runs"
+}
+
+// nextQuery carries next through the form.
+func nextQuery(n string) string { return url.Values{"next": {n}}.Encode() }
+
+// comeBack is where somebody goes on after signing in who asked for this: a page, not a stream and not an action.
+func comeBack(r *http.Request) string {
+	if r.Method == http.MethodGet {
+		return r.URL.RequestURI()
+	}
+	return path.Dir(r.URL.Path)
 }

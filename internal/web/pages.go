@@ -52,7 +52,9 @@ func choiceOf(r *http.Request) choice {
 	if n, err := strconv.Atoi(q.Get("step")); err == nil && n >= 0 {
 		ch.step = n
 	}
-	ch.at, _ = strconv.ParseInt(q.Get("at"), 10, 64)
+	if n, err := strconv.ParseInt(q.Get("at"), 10, 64); err == nil && ch.step != allSteps {
+		ch.at = max(n, 0)
+	}
 	return ch
 }
 
@@ -78,7 +80,7 @@ func (s *server) runView(ctx context.Context, c caller, ch choice) (runView, err
 	}
 	v := runView{
 		page: s.frame(c, "runs", fmt.Sprintf("%s #%d · %s", detail.Workflow, detail.Number, detail.Repo)),
-		Run:  detail, Step: ch.step, CanAct: c.Can(access.RunCancel),
+		Run:  detail, Step: ch.step, CanCancel: c.Can(access.RunCancel), CanRerun: c.Can(access.RunTrigger),
 	}
 	open := openJob(detail.Jobs, ch.job)
 	if open != "" {
@@ -99,11 +101,11 @@ func (s *server) runView(ctx context.Context, c caller, ch choice) (runView, err
 	return v, nil
 }
 
-// openJob chooses the job to show: the one asked for, else a failed one, else one at work, else the last that ran.
+// openJob chooses the job to show: the one asked for, else a failed one, one at work, one allowed to fail, the last that ran.
 func openJob(jobs []client.Job, asked string) string {
 	best, rank := "", -1
 	for _, j := range jobs {
-		r := map[string]int{"failed": 4, "running": 3, "allowed": 1, "success": 1}[j.Display.Class]
+		r := map[string]int{"failed": 4, "running": 3, "allowed": 2, "success": 1}[j.Display.Class]
 		if j.ID == asked {
 			return j.ID
 		}

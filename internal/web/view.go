@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -24,11 +23,15 @@ func filterOf(q url.Values) runFilter {
 	return runFilter{q.Get("status"), q.Get("repo"), q.Get("workflow"), q.Get("branch"), q.Get("q"), q.Get("cursor")}
 }
 
+func (f runFilter) fields() [][2]string {
+	return [][2]string{
+		{"status", f.Status}, {"repo", f.Repo}, {"workflow", f.Workflow}, {"branch", f.Branch}, {"q", f.Text}, {"cursor", f.Cursor},
+	}
+}
+
 func (f runFilter) query() string {
 	q := url.Values{}
-	for _, kv := range [][2]string{
-		{"status", f.Status}, {"repo", f.Repo}, {"workflow", f.Workflow}, {"branch", f.Branch}, {"q", f.Text}, {"cursor", f.Cursor},
-	} {
+	for _, kv := range f.fields() {
 		if kv[1] != "" {
 			q.Set(kv[0], kv[1])
 		}
@@ -46,6 +49,16 @@ func (f runFilter) with(field, value string) runFilter {
 		f.Cursor = value
 	}
 	return f
+}
+
+// keep is what a search keeps of the filter.
+func (f runFilter) keep() (out [][2]string) {
+	for _, kv := range f.fields() {
+		if kv[1] != "" && kv[0] != "q" && kv[0] != "cursor" {
+			out = append(out, kv)
+		}
+	}
+	return out
 }
 
 func (f runFilter) any() bool {
@@ -119,6 +132,43 @@ func (v runView) stepQuery() string {
 	return fmt.Sprintf("step=%d", v.Step)
 }
 
+// someFailed reports whether running only the failed jobs again differs from running all.
+func (v runView) someFailed() bool {
+	bad, good := 0, 0
+	for _, j := range v.Run.Jobs {
+		if j.Display.Class == "success" || j.Display.Class == "allowed" {
+			good++
+		} else {
+			bad++
+		}
+	}
+	return bad > 0 && good > 0
+}
+
+// bottom reports whether the end of the log is what a person came for.
+func (v runView) bottom() bool {
+	return v.Log.Step == allSteps && (v.Job.Display.Class == "failed" || v.Job.Display.Class == "allowed")
+}
+
+func (l logView) empty() bool {
+	for _, p := range l.Parts {
+		if len(p.Lines) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// last is the number of the last shown line.
+func (l logView) last() int64 {
+	for _, p := range slices.Backward(l.Parts) {
+		if n := len(p.Lines); n > 0 {
+			return p.Lines[n-1].N
+		}
+	}
+	return 0
+}
+
 func (v runView) noLog() string {
 	switch {
 	case v.Job.FinishedAt != nil && v.Job.StartedAt == nil:
@@ -148,194 +198,4 @@ func stepClass(s client.Step) string {
 		return "allowed"
 	}
 	return s.Display.Class
-}
-
-type segment struct{ Class, X, W string }
-
-// meter is the bar of a scaler: used, warm and ending against its cap.
-func meter(s client.Scaler) []segment {
-	if s.MaxAgents <= 0 {
-		return nil
-	}
-	var out []segment
-	x := 0.0
-	for _, p := range []struct {
-		class string
-		n     int
-	}{{"used", s.ActiveCount}, {"warm", s.WarmCount}, {"ending", s.EndingCount}} {
-		w := min(100-x, 100*float64(p.n)/float64(s.MaxAgents))
-		if w > 0 {
-			out = append(out, segment{p.class, fmt.Sprintf("%.2f", x), fmt.Sprintf("%.2f", w)})
-			x += w
-		}
-	}
-	return out
-}
-
-func capText(s client.Scaler) string {
-	t := fmt.Sprint(s.ActiveCount)
-	if s.WarmCount > 0 {
-		t += fmt.Sprintf(" + %d warm", s.WarmCount)
-	}
-	if s.EndingCount > 0 {
-		t += fmt.Sprintf(" + %d ending", s.EndingCount)
-	}
-	return fmt.Sprintf("%s of %d", t, s.MaxAgents)
-}
-
-func cpuText(s client.Scaler) string {
-	if s.CapCPUMilli == 0 {
-		return cpus(s.UsedCPUMilli)
-	}
-	return cpus(s.UsedCPUMilli) + " / " + cpus(s.CapCPUMilli)
-}
-
-func memText(s client.Scaler) string {
-	if s.CapMemBytes == 0 {
-		return gib(s.UsedMemBytes) + " GiB"
-	}
-	return gib(s.UsedMemBytes) + " / " + gib(s.CapMemBytes) + " GiB"
-}
-
-func scalerClass(s client.Scaler) string {
-	switch s.State {
-	case "ready":
-		return "success"
-	case "full":
-		return "running"
-	case "retiring":
-		return "cancelled"
-	}
-	return "failed"
-}
-
-func scalersHeadline(all []client.Scaler) string {
-	bad := slices.IndexFunc(all, func(s client.Scaler) bool { return scalerClass(s) == "failed" })
-	switch {
-	case len(all) == 0:
-		return "No scaler is configured"
-	case bad >= 0:
-		return all[bad].Name + " is " + all[bad].State
-	}
-	return "Every scaler is ready"
-}
-
-func agentsHeadline(all []client.Agent) string {
-	live, busy := 0, 0
-	for _, a := range all {
-		if a.EndedAt == nil {
-			live++
-			if a.JobID != "" {
-				busy++
-			}
-		}
-	}
-	if live == 0 {
-		return "No agent is alive"
-	}
-	return fmt.Sprintf("%s alive, %d at work", count(live, "agent is", "agents are"), busy)
-}
-
-func agentOrigin(a client.Agent) string {
-	if a.Scaler == "" {
-		return "static · " + text(a.Host)
-	}
-	return text(a.Scaler) + " · " + text(a.NodeName)
-}
-
-func agentWord(a client.Agent) string {
-	if a.EndedAt != nil && a.GoneReason != "" {
-		return a.GoneReason
-	}
-	if a.State == "online" && !a.Connected {
-		return "link lost"
-	}
-	return a.State
-}
-
-func agentClass(a client.Agent) string {
-	switch {
-	case a.Error != "":
-		return "failed"
-	case a.State == "online" && a.Connected:
-		return "success"
-	case a.State == "gone" || a.State == "ending":
-		return "cancelled"
-	case a.State == "online":
-		return "running"
-	}
-	return "queued"
-}
-
-func deliveryClass(d client.Delivery) string {
-	switch d.Status {
-	case "processed":
-		return "success"
-	case "failed", "lockfile_corrupt":
-		return "failed"
-	case "received", "processing":
-		return "running"
-	}
-	return "skipped"
-}
-
-func deliveryLine(d client.Delivery) string {
-	switch {
-	case d.Error != "":
-		first, _, _ := strings.Cut(d.Error, "\n")
-		return first
-	case d.Matched > 0:
-		return "started " + count(int(d.Matched), "workflow", "workflows")
-	case d.Status == "processed":
-		return "no workflow matched"
-	}
-	return ""
-}
-
-func deliveryHeadline(d client.Delivery) string {
-	if line := deliveryLine(d); line != "" {
-		return strings.ToUpper(line[:1]) + text(line[1:])
-	}
-	return "Delivery"
-}
-
-// workflowDecision is why one workflow did or did not start.
-type workflowDecision struct {
-	Workflow string `json:"workflow"`
-	Matched  bool   `json:"matched"`
-	Degraded bool   `json:"degraded"`
-	Checks   []struct {
-		Check   string `json:"check"`
-		Pattern string `json:"pattern"`
-		Value   string `json:"value"`
-		Passed  bool   `json:"passed"`
-		Reason  string `json:"reason"`
-	} `json:"checks"`
-}
-
-func (w workflowDecision) verdict() string {
-	if w.Matched {
-		return "started"
-	}
-	return "did not match"
-}
-
-func decisionsOf(raw json.RawMessage) []workflowDecision {
-	var out []workflowDecision
-	_ = json.Unmarshal(raw, &out)
-	return out
-}
-
-func passClass(ok bool) string {
-	if ok {
-		return "success"
-	}
-	return "skipped"
-}
-
-func passWord(ok bool) string {
-	if ok {
-		return "passed"
-	}
-	return "not passed"
 }

@@ -4,11 +4,13 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -75,7 +77,8 @@ const (
 func New(d Deps) http.Handler {
 	s := &server{Deps: d, mux: http.NewServeMux()}
 	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { s.redirect(w, r, "/runs") })
-	s.mux.Handle("GET /static/", http.StripPrefix("/", cached(http.FileServerFS(static))))
+	s.mux.Handle("GET /static/", cached(http.FileServerFS(static)))
+	s.mux.HandleFunc("/", s.unknown)
 	s.mux.HandleFunc("GET /login", s.loginForm)
 	s.mux.HandleFunc("POST /login", s.login)
 	s.mux.HandleFunc("GET /login/link/{secret}", s.loginLink)
@@ -113,7 +116,11 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 				s.fail(w, r, page{Title: "Unavailable", Base: s.Base}, http.StatusServiceUnavailable, "Authentication is unavailable; try again in a moment.")
 				return
 			}
-			http.Redirect(w, r, s.Base+"/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+			if strings.HasSuffix(r.URL.Path, "/live") {
+				w.WriteHeader(http.StatusUnauthorized) // a stream cannot sign in; its page says that it is cut off
+				return
+			}
+			s.redirect(w, r, "/login?"+nextQuery(comeBack(r)))
 			return
 		}
 		c := caller{p, read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
@@ -149,6 +156,16 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c caller, err er
 	s.fail(w, r, s.frame(c, "", http.StatusText(status)), status, message)
 }
 
+// unknown answers what no route takes.
+func (s *server) unknown(w http.ResponseWriter, r *http.Request) {
+	p := page{Base: s.Base}
+	if who, err := s.principal(r); err == nil {
+		p = s.frame(caller{Principal: who}, "", "")
+	}
+	p.Title = "Not found"
+	s.fail(w, r, p, http.StatusNotFound, "There is no page at this address.")
+}
+
 func (s *server) fail(w http.ResponseWriter, r *http.Request, p page, status int, message string) {
 	w.WriteHeader(status)
 	s.render(w, r, errorPage(p, p.Title, message))
@@ -161,7 +178,7 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, c templ.Componen
 }
 
 func (s *server) frame(c caller, nav, title string) page {
-	return page{Title: title, Nav: nav, Base: s.Base, User: c.Label}
+	return page{Title: title, Nav: nav, Base: s.Base, User: c.Label, SignedIn: true}
 }
 
 // guard sets the headers of every answer and refuses writes that another site's page sent.
@@ -172,7 +189,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Referrer-Policy", "same-origin") // "no-referrer" would make the Origin of our own forms "null"
 		if !strings.HasPrefix(r.URL.Path, "/static/") {
 			h.Set("Content-Type", "text/html; charset=utf-8")
 			h.Set("Cache-Control", "no-store")
@@ -182,9 +199,21 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
+// cached lets browsers keep the static files and ask each time whether they are still those of this build.
 func cached(next http.Handler) http.Handler {
+	h := sha256.New()
+	_ = fs.WalkDir(static, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := static.ReadFile(name)
+		_, _ = h.Write(data)
+		return err
+	})
+	tag := `"` + hex.EncodeToString(h.Sum(nil)[:12]) + `"`
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "public, max-age=3600")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", tag)
 		next.ServeHTTP(w, r)
 	})
 }

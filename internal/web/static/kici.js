@@ -1,34 +1,144 @@
-// Only what a page without scripts cannot do: keys, following a log, folding groups. htmx and its SSE extension do the rest.
+// Only what a page without scripts cannot do: live streams, a log that follows, folded groups, keys, clocks that count on.
+// htmx and its SSE extension swap what changed; idiomorph keeps what did not.
 (() => {
   "use strict";
   const $ = (s, r = document) => r.querySelector(s);
   const $$ = (s, r = document) => [...r.querySelectorAll(s)];
   const base = document.body.dataset.base || "";
 
-  // Following: a log that is scrolled to its end stays there; scrolling up stops it, the Follow button starts it again.
-  let follow = true;
-  const log = () => $(".log[data-live]");
-  const toEnd = () => { const l = log(); if (l && follow) l.scrollTop = l.scrollHeight; };
-  document.addEventListener("scroll", (e) => {
-    if (e.target !== log()) return;
-    follow = e.target.scrollHeight - e.target.scrollTop - e.target.clientHeight < 40;
-    const b = $("#follow"); if (b) b.hidden = follow;
-  }, true);
-  document.addEventListener("click", (e) => {
-    if (e.target.closest("#follow")) { follow = true; toEnd(); e.preventDefault(); }
-    const g = e.target.closest(".log .grp .x");
-    if (g) fold(g.closest(".l"));
-    const d = e.target.closest("[data-close]"); if (d) d.closest("dialog").close();
-  });
-  document.body.addEventListener("htmx:sseMessage", () => requestAnimationFrame(toEnd));
-  document.body.addEventListener("htmx:afterSettle", () => { if (!location.hash) toEnd(); });
-  if (!location.hash) toEnd();
-
-  function fold(line) {
-    const hide = line.dataset.folded !== "1";
-    line.dataset.folded = hide ? "1" : "0";
-    for (let n = line.nextElementSibling; n && !n.matches(".grp,.endgrp"); n = n.nextElementSibling) n.hidden = hide;
+  // Stream is an EventSource that never gives up: it goes on after the last event that arrived, rests while the page is hidden
+  // (browsers allow six connections to a server), and says on the page when it is cut off.
+  const streams = new Set();
+  class Stream {
+    constructor(url) { this.url = url; this.last = ""; this.pause = 500; this.handlers = []; streams.add(this); this.open(); }
+    get readyState() { return this.source ? this.source.readyState : 0; }
+    open() {
+      if (document.hidden || this.source || !streams.has(this)) return;
+      const url = this.last ? this.url + (this.url.includes("?") ? "&" : "?") + "last=" + encodeURIComponent(this.last) : this.url;
+      const s = this.source = new EventSource(url);
+      s.onopen = (e) => { this.pause = 500; this.cut(false); this.onopen?.(e); };
+      s.onerror = () => { this.rest(); this.cut(true); this.timer = setTimeout(() => this.open(), this.pause); this.pause = Math.min(this.pause * 2, 5000); };
+      for (const [name, f] of this.handlers) s.addEventListener(name, f);
+    }
+    rest() { clearTimeout(this.timer); this.source?.close(); this.source = null; }
+    close() { this.rest(); this.cut(false); streams.delete(this); }
+    cut(off) { this.off = off; document.body.toggleAttribute("data-cut", [...streams].some((s) => s.off)); }
+    addEventListener(name, f) {
+      const h = (e) => { if (e.lastEventId) this.last = e.lastEventId; f(e); };
+      h.of = f;
+      this.handlers.push([name, h]);
+      this.source?.addEventListener(name, h);
+    }
+    removeEventListener(name, f) {
+      this.handlers = this.handlers.filter(([n, h]) => { if (n !== name || h.of !== f) return true; this.source?.removeEventListener(n, h); });
+    }
   }
+  if (window.htmx) htmx.createEventSource = (url) => new Stream(url);
+  document.addEventListener("visibilitychange", () => { for (const s of streams) document.hidden ? s.rest() : s.open(); });
+  addEventListener("pagehide", () => { for (const s of streams) s.rest(); });
+  addEventListener("pageshow", () => { for (const s of streams) s.open(); });
+
+  // What a reader did to the page stays: open details, the chosen row.
+  if (window.Idiomorph) {
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, el) =>
+      !(name === "open" && el.localName === "details" || name === "aria-selected");
+  }
+
+  // The log. It keeps to its end until the reader scrolls up; Follow takes it back. Old lines leave a page that follows.
+  const log = $("#log");
+  const button = $("#follow");
+  const [most, keep] = [6000, 4000];
+  let follow = true;
+  const toEnd = () => { if (log && follow) log.scrollTop = log.scrollHeight; };
+  function append(html) {
+    log.insertAdjacentHTML("beforeend", html);
+    if (follow) { prune(); foldNew(); toEnd(); }
+  }
+  function prune() {
+    const lines = log.children;
+    if (lines.length < most) return;
+    const first = lines[lines.length - keep];
+    while (log.firstChild !== first) log.firstChild.remove();
+    const note = document.createElement("span");
+    note.className = "more";
+    note.textContent = "earlier lines left this page; they are under Raw";
+    log.prepend(note);
+  }
+  if (log && log.dataset.stream) {
+    const s = new Stream(log.dataset.stream);
+    s.addEventListener("lines", (e) => append(e.data));
+    s.addEventListener("fresh", () => log.replaceChildren()); // another attempt began
+    s.addEventListener("end", () => { s.close(); delete log.dataset.stream; button.hidden = true; });
+    log.addEventListener("scroll", () => {
+      follow = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+      button.hidden = follow || !log.dataset.stream;
+    }, { passive: true });
+    button.addEventListener("click", () => { follow = true; button.hidden = true; toEnd(); });
+  }
+
+  // Groups fold when they are complete; a group with an error, or with the line that was linked to, stays open.
+  function members(head) {
+    const out = [];
+    for (let n = head.nextElementSibling; n && !n.matches(".grp,.step"); n = n.nextElementSibling) {
+      if (n.matches(".endgrp")) return out;
+      out.push(n);
+    }
+    return null;
+  }
+  function fold(head, shut) {
+    const lines = members(head) || [];
+    head.dataset.folded = shut ? "1" : "0";
+    $(".x", head).setAttribute("aria-expanded", String(!shut));
+    for (const l of lines) l.hidden = shut;
+  }
+  function foldNew() {
+    for (const head of $$(".grp:not([data-folded])", log)) {
+      const lines = members(head);
+      if (!lines) continue;
+      const x = $(".x", head);
+      x.setAttribute("role", "button");
+      x.tabIndex = 0;
+      const n = document.createElement("span");
+      n.className = "n";
+      n.textContent = " " + lines.length + (lines.length === 1 ? " line" : " lines");
+      x.append(n);
+      const target = location.hash.slice(1);
+      fold(head, !lines.some((l) => l.matches(".err") || l.id === target));
+    }
+  }
+  function toHash() {
+    const m = /^#L(\d+)\.(\d+)$/.exec(location.hash);
+    if (!m || !log) return false;
+    const line = document.getElementById(location.hash.slice(1));
+    if (!line) { // not on this page: ask for the window around it, once
+      const q = new URLSearchParams(location.search);
+      if (q.get("at")) return false;
+      location.replace(location.pathname + "?step=" + m[1] + "&at=" + (Number(m[2]) + 40) + location.hash);
+      return true;
+    }
+    if (line.hidden) {
+      let head = line;
+      while (head && !head.matches(".grp")) head = head.previousElementSibling;
+      if (head) fold(head, false);
+    }
+    follow = false;
+    if (button) button.hidden = !log.dataset.stream;
+    line.scrollIntoView({ block: "center" });
+    return true;
+  }
+  if (log) {
+    foldNew();
+    if (!toHash() && (log.dataset.stream || log.dataset.bottom)) toEnd();
+    addEventListener("hashchange", toHash);
+  }
+  const chosen = $(".fan a.job[aria-current]");
+  if (chosen) chosen.parentElement.scrollTop = chosen.offsetTop - chosen.parentElement.offsetTop - 60;
+
+  document.addEventListener("click", (e) => {
+    const g = e.target.closest(".log .grp .x[role]");
+    if (g) fold(g.closest(".l"), g.closest(".l").dataset.folded !== "1");
+    e.target.closest("[data-close]")?.closest("dialog").close();
+  });
 
   // Keys: / search, j k move, Enter open, g r / g q / g a go, ? help.
   let g = 0;
@@ -37,7 +147,11 @@
       if (e.key === "Escape") e.target.blur();
       return;
     }
-    const rows = $$("tr[data-href], a.job");
+    if (e.target.matches(".grp .x")) {
+      if (e.key === "Enter" || e.key === " ") { e.target.click(); e.preventDefault(); }
+      return;
+    }
+    const rows = $$("tr[data-href], a.job").filter((r) => r.offsetParent);
     const at = rows.findIndex((r) => r.matches("[aria-selected='true'],:focus"));
     const go = (i) => {
       const r = rows[Math.max(0, Math.min(rows.length - 1, i))];
@@ -51,23 +165,34 @@
       if (to) { location.href = base + to; e.preventDefault(); return; }
     }
     switch (e.key) {
-      case "/": $(".search input")?.focus(); e.preventDefault(); break;
+      case "/": $$("input[type=search]").find((i) => i.offsetParent)?.focus(); e.preventDefault(); break;
       case "j": go(at + 1); break;
       case "k": go(at < 0 ? 0 : at - 1); break;
-      case "Enter": if (at >= 0 && rows[at].dataset.href) location.href = rows[at].dataset.href; break;
+      case "Enter": if (at >= 0 && rows[at].dataset.href && e.target === document.body) location.href = rows[at].dataset.href; break;
       case "g": g = Date.now(); break;
       case "?": $("#keys")?.showModal(); break;
     }
   });
-  // Clock: durations of what runs now count on between two messages.
+
+  // Clocks: what runs now counts on between two messages, and "ago" ages, by the server's clock.
+  const ahead = Date.now() - Number(document.body.dataset.now);
   setInterval(() => {
-    const now = Date.now();
-    for (const t of $$("[data-since]")) t.textContent = dur(now - Number(t.dataset.since));
+    if (document.hidden) return;
+    const now = Date.now() - ahead;
+    for (const t of $$("[data-since]")) set(t, dur(now - Number(t.dataset.since)));
+    for (const t of $$("time[data-ago]")) set(t, ago((now - Number(t.dataset.ago)) / 1000) || t.textContent);
   }, 1000);
+  function set(el, text) { if (el.textContent !== text) el.textContent = text; }
+  function ago(s) {
+    if (s < 60) return Math.max(0, Math.floor(s)) + " s ago";
+    if (s < 3600) return Math.floor(s / 60) + " m ago";
+    return s < 172800 ? Math.floor(s / 3600) + " h ago" : "";
+  }
   function dur(ms) {
-    const s = Math.max(0, ms) / 1000;
-    if (s < 60) return s.toFixed(s < 10 ? 1 : 0) + " s";
-    const m = Math.floor(s / 60), p = (n) => String(n).padStart(2, "0");
-    return m < 60 ? m + " m " + p(Math.floor(s % 60)) : Math.floor(m / 60) + " h " + p(m % 60);
+    const s = Math.max(0, ms) / 1000, m = Math.floor(s / 60), p = (n) => String(n).padStart(2, "0");
+    if (s < 9.95) return s.toFixed(1) + " s";
+    if (s < 59.5) return s.toFixed(0) + " s";
+    if (s < 60) return "1 m 00";
+    return s < 3600 ? m + " m " + p(Math.floor(s % 60)) : Math.floor(m / 60) + " h " + p(m % 60);
   }
 })();
