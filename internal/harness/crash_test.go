@@ -101,11 +101,5 @@ func (w *world) expectOneCleanRun() {
 	if got, want := w.ran(), []string{"first", "second hello"}; !slices.Equal(got, want) {
 		w.t.Errorf("the steps left %q, want %q", got, want)
 	}
-	var left error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if left = w.settled(); left == nil {
-			return
-		}
-	}
-	w.t.Errorf("something is left: %v\n%s", left, w.log)
+	w.expectNothingLeft()
 }

@@ -116,6 +116,15 @@ func (w *world) git(args ...string) string {
 // start starts a server that dies at the given commit (0 = never) and waits until it is ready or dead.
 func (w *world) start(crashAt int) {
 	w.t.Helper()
+	w.launch(crashAt)
+	w.until("the server is ready", 20*time.Second, func() bool { return w.dead() || w.get("/ready") == http.StatusOK })
+	if w.api == nil {
+		w.connect()
+	}
+}
+
+func (w *world) launch(crashAt int) {
+	w.t.Helper()
 	role := w.role
 	role.CrashAt = crashAt
 	text, err := json.Marshal(role)
@@ -132,10 +141,6 @@ func (w *world) start(crashAt int) {
 	exited := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(exited) }()
 	w.cmd, w.exited = cmd, exited
-	w.until("the server is ready", 20*time.Second, func() bool { return w.dead() || w.get("/ready") == http.StatusOK })
-	if w.api == nil {
-		w.connect()
-	}
 }
 
 func (w *world) connect() {
