@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -184,8 +185,8 @@ func jobLine(j client.Job) string {
 	switch {
 	case j.Display.Class == "success" || j.Display.Class == "skipped" && j.Why == "":
 		return ""
-	case j.Display.Class == "allowed" && j.Error != "":
-		return "allowed to fail · " + j.Error
+	case j.Display.Class == "allowed":
+		return "allowed to fail · " + cmp.Or(j.Error, j.Why)
 	case j.Why != "":
 		return j.Why
 	}
