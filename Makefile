@@ -41,8 +41,8 @@ generate: ## SQL and templates
 fmt: ## format the tree
 	$(TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v -e '^internal/store/db/' -e '_templ.go$$')
 
-screenshots: build ## the pictures of the README
-	scripts/test.sh -run Screenshots -count=1 ./internal/web/... -args -update
+screenshots: ## the pictures of the README
+	KICI_UPDATE_PICTURES=1 KICI_REQUIRE=chromium scripts/test.sh -run BrowserDashboard -count=1 ./internal/harness/
 
 clean:
 	rm -rf bin .cache
