@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
@@ -71,21 +69,7 @@ func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	if err := os.MkdirAll(b.root, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder of agents: %w", err)
 	}
-	b.removeHalfMade()
 	return b, nil
-}
-
-// removeHalfMade removes directories that a dead process did not finish. Another scaler of this process may be making one now.
-func (b *Backend) removeHalfMade() {
-	entries, _ := os.ReadDir(b.root)
-	for _, e := range entries {
-		info, err := e.Info()
-		if strings.HasPrefix(e.Name(), newPrefix) && err == nil && time.Since(info.ModTime()) > time.Minute {
-			if err := removeTree(filepath.Join(b.root, e.Name())); err != nil {
-				b.log.Warn("remove half-made agent directory", "err", err)
-			}
-		}
-	}
 }
 
 // Capabilities implements backend.Backend.

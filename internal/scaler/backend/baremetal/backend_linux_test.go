@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -336,6 +337,36 @@ func TestInterruptedStartCanBeRepeated(t *testing.T) {
 	}
 	if err := r.delete(b, backend.Ref{AgentID: id, Launch: inst.Launch}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A server that died while it made the agent's directory: whoever creates or deletes the agent next takes what is left away.
+func TestHalfMadeDirectoryIsMet(t *testing.T) {
+	r := newRig(t, false)
+	b := r.open("one")
+	id := "scaler-bare-metal-00000001"
+	half := halfMade(b.dir(id))
+	for name, next := range map[string]func(){
+		"create": func() {
+			inst, again := r.create(b, id)
+			r.up(again)
+			if err := r.delete(b, backend.Ref{AgentID: id, Launch: inst.Launch}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"delete": func() {
+			if err := r.delete(b, backend.Ref{AgentID: id, Launch: b.plan(id).encode()}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		if err := os.MkdirAll(filepath.Join(half, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next()
+		if _, err := os.Lstat(half); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s left %s: %v", name, half, err)
+		}
 	}
 }
 

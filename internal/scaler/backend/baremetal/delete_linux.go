@@ -76,7 +76,7 @@ func (b *Backend) end(ctx context.Context, id string, r record, grace time.Durat
 	if err != nil {
 		return found, err
 	}
-	for _, path := range []string{r.Work, b.dir(id)} { // the record last: it is the evidence
+	for _, path := range []string{r.Work, halfMade(b.dir(id)), b.dir(id)} { // the record last: it is the evidence
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

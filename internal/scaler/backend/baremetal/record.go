@@ -47,13 +47,19 @@ func (r record) write(dir string) error {
 	return os.Rename(path+".tmp", path)
 }
 
+// halfMade is where an agent's directory is made. The name is the agent's, so that whoever creates or deletes the agent after a
+// crash meets what was left.
+func halfMade(dir string) string {
+	return filepath.Join(filepath.Dir(dir), newPrefix+filepath.Base(dir))
+}
+
 // create makes the agent's directory with the record in it, at once, so that no directory is without one.
 func (r record) create(dir string) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), newPrefix+"*")
-	if err != nil {
+	tmp := halfMade(dir)
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Chmod(tmp, 0o700), r.write(tmp)); err != nil {
+	if err := r.write(tmp); err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	if err := os.Rename(tmp, dir); err != nil {
