@@ -4,6 +4,7 @@ package deliverycmd
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,16 +122,20 @@ func printDelivery(c *console.Console, d client.Delivery) error {
 	err := c.Fields(
 		console.Field{Name: "delivery", Value: d.ID}, console.Field{Name: "sender's id", Value: d.DeliveryID}, console.Field{Name: "status", Value: d.Status, Class: class(d.Status)},
 		console.Field{Name: "error", Value: d.Error}, console.Field{Name: "source", Value: d.Source},
-		console.Field{Name: "event", Value: d.Event + " " + d.Action}, console.Field{Name: "repository", Value: d.Repo},
-		console.Field{Name: "ref", Value: d.Ref + " " + console.ShortSHA(d.SHA)}, console.Field{Name: "received", Value: console.At(&d.ReceivedAt)},
+		console.Field{Name: "event", Value: strings.TrimSpace(d.Event + " " + d.Action)}, console.Field{Name: "repository", Value: d.Repo},
+		console.Field{Name: "ref", Value: strings.TrimSpace(d.Ref + " " + console.ShortSHA(d.SHA))}, console.Field{Name: "received", Value: console.At(&d.ReceivedAt)},
 		console.Field{Name: "attempts", Value: fmt.Sprint(d.Attempts)}, console.Field{Name: "repeats", Value: fmt.Sprint(d.Duplicates)},
 		console.Field{Name: "first run", Value: d.RunID},
 	)
 	if err != nil {
 		return err
 	}
-	if err := printDecisions(c, d.Decisions); err != nil {
+	decided, err := printDecisions(c, d.Decisions)
+	if err != nil {
 		return err
+	}
+	if !decided && d.Status == "processed" && d.RunID == "" {
+		c.Notice("no registered workflow has a trigger for this event; a push to the default branch of a source registers its workflows")
 	}
 	if d.Payload != nil {
 		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("payload"), indent(json.RawMessage(*d.Payload)))
@@ -151,12 +156,12 @@ type decision struct {
 	} `json:"checks"`
 }
 
-// printDecisions says for each workflow whether it matched, and otherwise what stood against it.
-func printDecisions(c *console.Console, raw json.RawMessage) error {
+// printDecisions says for each workflow whether it matched, and otherwise what stood against it. It is false when there is none.
+func printDecisions(c *console.Console, raw json.RawMessage) (bool, error) {
 	var list []decision
 	_ = json.Unmarshal(raw, &list) // nothing was decided, or not in a form that this program knows
 	if len(list) == 0 {
-		return nil
+		return false, nil
 	}
 	fmt.Fprintln(c.Out)
 	var rows [][]console.Cell
@@ -173,6 +178,9 @@ func printDecisions(c *console.Console, raw json.RawMessage) error {
 		for _, k := range d.Checks {
 			if !k.Passed && k.Check != "event" {
 				why = fmt.Sprintf("%s: %q is not in %q", k.Check, k.Value, k.Pattern)
+				if k.Check == "match" || k.Check == "not" { // both are JSON already
+					why = fmt.Sprintf("%s: %s, and the payload has %s", k.Check, k.Pattern, k.Value)
+				}
 				if k.Reason != "" {
 					why = k.Check + ": " + k.Reason
 				}
@@ -180,7 +188,7 @@ func printDecisions(c *console.Console, raw json.RawMessage) error {
 		}
 		rows = append(rows, []console.Cell{{Text: name}, {Text: "not matched", Class: "skipped"}, {Text: why}})
 	}
-	return c.Table([]string{"WORKFLOW", "DECISION", "WHY"}, rows)
+	return true, c.Table([]string{"WORKFLOW", "DECISION", "WHY"}, rows)
 }
 
 // indent makes JSON readable; text that is no JSON stays as it is. Both are cleaned.
