@@ -148,10 +148,11 @@ func (b *browser) status(word string) {
 
 func (b *browser) screen(width int64, scheme string) {
 	b.t.Helper()
-	height := int64(900)
-	if width < 500 {
-		height = 800
-	}
+	b.screenOf(width, 900, scheme)
+}
+
+func (b *browser) screenOf(width, height int64, scheme string) {
+	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500,
 	})

@@ -80,7 +80,7 @@ func (w *world) addShop() client.AddedSource {
 			w.t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "Cache the price table per region"}} {
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"-c", "user.name=Ada", "commit", "-q", "-m", "Cache the price table per region"}} {
 		w.git(append([]string{"-C", dir}, args...)...)
 	}
 	added, err := w.api.AddSource(w.t.Context(), client.NewSource{Kind: "local", Name: "shop", Path: dir, Repo: "acme/shop"})
@@ -298,12 +298,19 @@ func (b *browser) pictures(demo string) {
 		{"run-1280-dark", job, "dark", 1280},
 		{"run-400-light", job, "light", 400},
 		{"run-400-dark", job, "dark", 400},
-		{"queue-1280-light", "/queue", "light", 1280},
 	} {
-		b.screen(p.width, p.scheme)
+		b.screenOf(p.width, 720, p.scheme)
 		b.open(p.path)
 		b.see("the page", "document.readyState === 'complete'")
 		time.Sleep(300 * time.Millisecond) // fonts, folded groups
 		b.picture(p.name)
 	}
+	for n := range 7 { // more than there is room for
+		b.w.pushTo(b.w.hook, fmt.Sprintf("queue-%d", n))
+	}
+	b.screenOf(1280, 400, "light")
+	b.open("/queue")
+	b.see("three that wait", "[...document.querySelectorAll('tr[data-href] .reason.wide')].filter(x => x.textContent).length === 3")
+	time.Sleep(2 * time.Second)
+	b.picture("queue-1280-light")
 }
