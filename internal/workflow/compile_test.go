@@ -320,20 +320,6 @@ func TestAliasesCannotInflateTheLock(t *testing.T) {
 	}
 }
 
-func TestStepLabel(t *testing.T) {
-	for want, s := range map[string]lock.Step{
-		"Named":                       {Name: "Named", Run: "x"},
-		"go test ./...":               {Run: "\n  # comment\nset -euo pipefail\n  go test ./...\nmore"},
-		"Check out the repository":    {Uses: UsesCheckout},
-		"run":                         {Run: "# only a comment"},
-		strings.Repeat("é", 30) + "…": {Run: strings.Repeat("é", 100)},
-	} {
-		if got := StepLabel(s); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestWarningsOfARun(t *testing.T) {
 	f, _ := Compile([]Source{source(t, "testdata/good/planned.yaml")})
 	if got := Warnings(&f.Workflows[0]); !slices.Equal(got, []string{warnConcurrency, warnFailFast, warnMaxParallel}) {

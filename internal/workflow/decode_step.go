@@ -198,21 +198,3 @@ func (d *decoder) retry(v value) *lock.Retry {
 	}
 	return r
 }
-
-// StepLabel is what a step is called where it has no evaluated name: its name as written, else what it does.
-func StepLabel(s lock.Step) string {
-	if s.Name != "" {
-		return s.Name
-	}
-	if s.Uses == UsesCheckout {
-		return "Check out the repository"
-	}
-	for line := range strings.SplitSeq(s.Run, "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") || line == "set -e" || strings.HasPrefix(line, "set -euo ") || strings.HasPrefix(line, "set -eu") {
-			continue
-		}
-		return short(line)
-	}
-	return "run"
-}

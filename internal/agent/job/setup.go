@@ -81,7 +81,7 @@ const maxAnnounced = 60
 // announceSteps reports what is to come, so that it is seen before it runs.
 func (j *Job) announceSteps() {
 	for i, s := range j.def.Steps[:min(len(j.def.Steps), maxAnnounced)] {
-		j.report(wire.StepStatus{StepIndex: i + 1, Name: plainName(s), Status: string(ci.StepPending)})
+		j.report(wire.StepStatus{StepIndex: i + 1, Name: s.Label(), Status: string(ci.StepPending)})
 	}
 }
 
@@ -141,6 +141,6 @@ func (j *Job) writeEvent() error {
 // skipAll reports every step as skipped after a failure of the set-up.
 func (j *Job) skipAll() {
 	for i, s := range j.def.Steps {
-		j.report(wire.StepStatus{StepIndex: i + 1, Name: plainName(s), Status: string(ci.StepSkipped), FinishedAt: j.now()})
+		j.report(wire.StepStatus{StepIndex: i + 1, Name: s.Label(), Status: string(ci.StepSkipped), FinishedAt: j.now()})
 	}
 }

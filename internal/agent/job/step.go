@@ -142,31 +142,13 @@ func (r *stepRun) continues() bool {
 
 func (r *stepRun) name() string {
 	if r.step.Name == "" {
-		return plainName(r.step)
+		return r.step.Label()
 	}
 	name, err := expr.Interpolate(r.step.Name, r.job.scope(r.job.env))
 	if err != nil || strings.TrimSpace(name) == "" {
-		return plainName(r.step)
+		return r.step.Label()
 	}
 	return name
-}
-
-// maxNameRunes bounds a name made from a script.
-const maxNameRunes = 80
-
-// plainName is a step's name without evaluation.
-func plainName(s lock.Step) string {
-	if s.Name != "" {
-		return s.Name
-	}
-	if s.Uses != "" {
-		return "Check out the repository"
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(s.Run), "\n")
-	if runes := []rune(line); len(runes) > maxNameRunes {
-		line = string(runes[:maxNameRunes]) + "…"
-	}
-	return "Run " + line
 }
 
 // attempts runs the step until it succeeds or its retries are used up.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/ci"
@@ -308,7 +307,7 @@ func planned(steps []client.Step, plan lock.Job, status ci.JobStatus) []client.S
 			continue
 		}
 		steps = append(steps, client.Step{
-			Index: i + 1, Name: stepName(p), Status: string(ci.StepPending),
+			Index: i + 1, Name: p.Label(), Status: string(ci.StepPending),
 			Display: client.Status{Status: string(ci.StepPending), Word: d.Word, Class: d.Class},
 		})
 	}
@@ -326,21 +325,4 @@ func rawJSON(s string) json.RawMessage {
 		return nil
 	}
 	return json.RawMessage(s)
-}
-
-const maxStepName = 80
-
-// stepName is what a step that has not begun is called: its name, else the first line of its script, as the agent will call it.
-func stepName(s lock.Step) string {
-	if s.Name != "" {
-		return s.Name
-	}
-	if s.Uses != "" {
-		return "Check out the repository"
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(s.Run), "\n")
-	if runes := []rune(line); len(runes) > maxStepName {
-		line = string(runes[:maxStepName]) + "…"
-	}
-	return "Run " + line
 }

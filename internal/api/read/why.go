@@ -159,13 +159,14 @@ func startingText(f queuedFacts) string {
 }
 
 // headlineRank orders reasons by how much they tell: what will change by itself soon comes first, what never will last, because
-// one scaler that only needs time is the answer even when ten others could never run the job.
+// one scaler that only needs time is the answer even when ten others could never run the job. That nothing offers the labels
+// comes before everything, because then the rest is about others.
 var headlineRank = map[string]int{
-	"launch_failed": 1, string(placement.ReasonBackoff): 2, string(placement.ReasonCap): 3, string(placement.ReasonBooting): 4,
+	string(placement.ReasonNoOffer): 0, string(placement.ReasonNothing): 0, "launch_failed": 1, string(placement.ReasonBackoff): 2, string(placement.ReasonCap): 3, string(placement.ReasonBooting): 4,
 	string(placement.ReasonBusy): 5, string(placement.ReasonNotReady): 6, string(placement.ReasonDraining): 7,
 	string(placement.ReasonDisconnected): 8, string(placement.ReasonRetiring): 9, string(placement.ReasonNodeLost): 10,
 	string(placement.ReasonTooLarge): 11, string(placement.ReasonGate): 12, string(placement.ReasonExcluded): 13,
-	string(placement.ReasonNoLabels): 14, string(placement.ReasonOtherOrg): 15, string(placement.ReasonNothing): 16,
+	string(placement.ReasonNoLabels): 14, string(placement.ReasonOtherJobs): 15, string(placement.ReasonOtherOrg): 16,
 }
 
 func headlineOf(reasons []client.Reason) string {

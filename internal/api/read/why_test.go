@@ -6,6 +6,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -74,6 +75,37 @@ func TestHeadlines(t *testing.T) {
 	for _, s := range append([]ci.JobStatus{ci.JobPending, ci.JobQueued, ci.JobRunning, ci.JobRecovering, ci.JobCancelling, ci.JobHeld, ci.JobWaiting}, ci.TerminalJobStatuses...) {
 		if w := whyOf(whyFacts{job: db.ReadRunJobsRow{Status: string(s)}}); w.Headline == "" || w.Reasons == nil {
 			t.Errorf("%s has nothing to say: %+v", s, w)
+		}
+	}
+}
+
+// A headline is about this job: what belongs to other jobs is never it while anything else is known.
+func TestHeadlineRanks(t *testing.T) {
+	nobody := client.Reason{Kind: "no_offer", Text: "No scaler or agent offers gpu"}
+	others := client.Reason{Kind: "other_jobs", Text: "1 single-use agent belongs to other jobs"}
+	lacks := client.Reason{Kind: "no_label_match", Scaler: "local", Text: "local lacks label gpu"}
+	gate := client.Reason{Kind: "gate", Scaler: "mac", Text: "mac takes only jobs that ask for macos"}
+	full := client.Reason{Kind: "cap", Scaler: "local", Text: "local is full"}
+	booting := client.Reason{Kind: "booting", Text: "agent a is on its way"}
+	for name, tc := range map[string]struct {
+		reasons []client.Reason
+		want    client.Reason
+	}{
+		"nothing offers it, others run":   {[]client.Reason{nobody, lacks, others}, nobody},
+		"nothing offers it, one is gated": {[]client.Reason{nobody, gate, others}, nobody},
+		"offered no more, one was booting": {[]client.Reason{nobody, booting}, nobody},
+		"full, others run":                {[]client.Reason{full, others}, full},
+		"gated, others run":               {[]client.Reason{others, gate}, gate},
+		"lacks it, others run":            {[]client.Reason{others, lacks}, lacks},
+		"only others":                     {[]client.Reason{others}, others},
+	} {
+		if got := headlineOf(tc.reasons); got != tc.want.Text {
+			t.Errorf("%s: %q, want %q", name, got, tc.want.Text)
+		}
+	}
+	for _, k := range placement.ReasonKinds {
+		if rank(string(k)) == 99 {
+			t.Errorf("%s has no rank", k)
 		}
 	}
 }
