@@ -1,6 +1,9 @@
 package placement
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // maxNearest bounds how many offered labels are compared with a missing one.
 const maxNearest = 500
@@ -11,13 +14,14 @@ func (e *explainer) nobody() Reason {
 		return Reason{Kind: ReasonNothing, Text: "There is no scaler and no agent"}
 	}
 	missing := e.offeredByNobody()
-	r := Reason{Kind: ReasonNoLabels, Missing: missing}
+	r := Reason{Kind: ReasonNoOffer, Missing: missing}
 	if len(missing) == 0 {
 		r.Missing = e.sh.Labels
-		r.Text = "No scaler or agent takes jobs that ask for exactly this"
-		if len(e.sh.Labels) > 1 {
-			r.Text = "No scaler or agent offers " + enumerate(e.sh.Labels) + " together"
+		if len(e.sh.Labels) < 2 || e.keptOut() { // then the gate or the exclusion tells more than this
+			r.Kind, r.Text = ReasonNoLabels, "No scaler or agent takes jobs that ask for exactly this"
+			return r
 		}
+		r.Text = "No scaler or agent offers " + enumerate(e.sh.Labels) + " together"
 		return r
 	}
 	r.Text = "No scaler or agent offers " + labelList(missing)
@@ -25,6 +29,11 @@ func (e *explainer) nobody() Reason {
 		r.Text += "; nearest is " + near
 	}
 	return r
+}
+
+// keptOut reports whether something has the labels but a gate or an exclusion stands between.
+func (e *explainer) keptOut() bool {
+	return slices.ContainsFunc(e.never, func(r Reason) bool { return r.Kind == ReasonGate || r.Kind == ReasonExcluded })
 }
 
 func (e *explainer) anyStatic() bool {

@@ -44,7 +44,7 @@ func (e *explainer) agents() {
 	e.could = append(append(e.could, could...), summaries(restCould, "agent")...)
 	e.never = append(append(e.never, never...), summaries(restNever, "agent")...)
 	if single > 0 {
-		e.never = append(e.never, Reason{Kind: ReasonBusy, Text: count(single, "single-use agent") + plural(single, " belongs", " belong") + " to other jobs"})
+		e.never = append(e.never, Reason{Kind: ReasonOtherJobs, Text: count(single, "single-use agent") + plural(single, " belongs", " belong") + " to other jobs"})
 	}
 	if foreign > 0 {
 		e.never = append(e.never, Reason{Kind: ReasonOtherOrg, Text: count(foreign, "agent") + plural(foreign, " belongs", " belong") + " to other organisations"})

@@ -119,13 +119,15 @@ type ReasonKind string
 // The kinds of reasons.
 const (
 	ReasonNoLabels     ReasonKind = "no_label_match" // Missing names the labels
+	ReasonNoOffer      ReasonKind = "no_offer"       // nothing in the cluster offers the labels; Missing names them
 	ReasonExcluded     ReasonKind = "excluded"
 	ReasonGate         ReasonKind = "gate" // the job does not name a mandatory label
 	ReasonBusy         ReasonKind = "busy"
-	ReasonBooting      ReasonKind = "booting"   // an agent for it is on its way
-	ReasonCap          ReasonKind = "cap"       // Limit, Used, Holders
-	ReasonTooLarge     ReasonKind = "too_large" // asks for more than the cap could ever give
-	ReasonBackoff      ReasonKind = "backoff"   // Until
+	ReasonOtherJobs    ReasonKind = "other_jobs" // single-use agents that belong to other jobs, counted
+	ReasonBooting      ReasonKind = "booting"    // an agent for it is on its way
+	ReasonCap          ReasonKind = "cap"        // Limit, Used, Holders
+	ReasonTooLarge     ReasonKind = "too_large"  // asks for more than the cap could ever give
+	ReasonBackoff      ReasonKind = "backoff"    // Until
 	ReasonNotReady     ReasonKind = "not_ready"
 	ReasonRetiring     ReasonKind = "retiring"
 	ReasonDraining     ReasonKind = "draining"

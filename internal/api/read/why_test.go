@@ -6,7 +6,6 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/ci"
-	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -91,21 +90,16 @@ func TestHeadlineRanks(t *testing.T) {
 		reasons []client.Reason
 		want    client.Reason
 	}{
-		"nothing offers it, others run":   {[]client.Reason{nobody, lacks, others}, nobody},
-		"nothing offers it, one is gated": {[]client.Reason{nobody, gate, others}, nobody},
+		"nothing offers it, others run":    {[]client.Reason{nobody, lacks, others}, nobody},
+		"nothing offers it, one is gated":  {[]client.Reason{nobody, gate, others}, nobody},
 		"offered no more, one was booting": {[]client.Reason{nobody, booting}, nobody},
-		"full, others run":                {[]client.Reason{full, others}, full},
-		"gated, others run":               {[]client.Reason{others, gate}, gate},
-		"lacks it, others run":            {[]client.Reason{others, lacks}, lacks},
-		"only others":                     {[]client.Reason{others}, others},
+		"full, others run":                 {[]client.Reason{full, others}, full},
+		"gated, others run":                {[]client.Reason{others, gate}, gate},
+		"lacks it, others run":             {[]client.Reason{others, lacks}, lacks},
+		"only others":                      {[]client.Reason{others}, others},
 	} {
 		if got := headlineOf(tc.reasons); got != tc.want.Text {
 			t.Errorf("%s: %q, want %q", name, got, tc.want.Text)
-		}
-	}
-	for _, k := range placement.ReasonKinds {
-		if rank(string(k)) == 99 {
-			t.Errorf("%s has no rank", k)
 		}
 	}
 }
