@@ -24,6 +24,7 @@ var rooms = map[string][]string{
 	"internal/ci":      {},
 	"internal/wire":    {},
 	"internal/service": {},
+	"internal/cgroup":  {},
 	"internal/obs":     {},
 
 	// Pure rooms.
@@ -83,7 +84,7 @@ const (
 )
 
 var groups = map[string][]string{
-	layer0:  {"internal/ci", "internal/wire", "internal/service", "internal/obs"},
+	layer0:  {"internal/ci", "internal/cgroup", "internal/wire", "internal/service", "internal/obs"},
 	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/store", "internal/workflow", "internal/placement", "internal/scaler/backend", "internal/source="},
 	services: {
 		"internal/access", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",

@@ -70,7 +70,7 @@ var ErrNotFound = errors.New("program not found")
 // Tree is the processes of one job. Its methods are safe for concurrent use; Run is called for one step at a time.
 type Tree struct {
 	opts  Options
-	group *cgroup // nil when the method is another
+	group *group // nil when the method is another
 
 	mu    sync.Mutex
 	roots map[int]int // pid of a step's first process that is not reaped yet → step
@@ -82,7 +82,7 @@ func NewTree(o Options) (*Tree, error) {
 	t := &Tree{opts: o, roots: map[int]int{}}
 	becomeSubreaper()
 	if !o.NoCgroup {
-		g, err := newCgroup("kici-job-" + shortID(o.JobID))
+		g, err := newGroup("kici-job-" + shortID(o.JobID))
 		if err != nil {
 			o.Log.Debug("no cgroup for the job", "job_id", o.JobID, "err", err)
 		}
@@ -192,7 +192,7 @@ func (t *Tree) Close() {
 		t.opts.Log.Warn("processes of the job are left", "job_id", t.opts.JobID, "err", err)
 	}
 	if t.group != nil {
-		if err := t.group.remove(); err != nil {
+		if err := t.group.remove(ctx); err != nil {
 			t.opts.Log.Warn("remove the job's cgroup", "job_id", t.opts.JobID, "err", err)
 			return // the state file stays: somebody else may clean up
 		}

@@ -56,11 +56,11 @@ func script(step int, out *buffer, text string) Spec {
 // methods runs a test under every way to hold a tree that works here.
 func methods(t *testing.T, f func(t *testing.T, o Options)) {
 	t.Run("cgroup", func(t *testing.T) {
-		g, err := newCgroup("kici-probe")
+		g, err := newGroup("kici-probe")
 		if err != nil {
 			t.Skipf("no cgroup v2 leaf can be made here: %v", err)
 		}
-		_ = g.remove()
+		_ = g.remove(t.Context())
 		f(t, Options{})
 	})
 	t.Run("walk", func(t *testing.T) { f(t, Options{NoCgroup: true}) })

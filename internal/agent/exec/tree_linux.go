@@ -134,11 +134,11 @@ func CleanUp(ctx context.Context, stateFile string) error {
 		return fmt.Errorf("the agent of job %s is alive (pid %d)", s.JobID, s.Pid)
 	}
 	if s.Cgroup != "" {
-		g := &cgroup{path: s.Cgroup}
+		g := &group{path: s.Cgroup}
 		if err := g.kill(ctx, anyStep); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if err := g.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := g.remove(ctx); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -16,10 +16,10 @@ const walkMethod = MethodGroup
 func becomeSubreaper() {}
 
 // cgroup exists on Linux only.
-type cgroup struct{ path string }
+type group struct{ path string }
 
-func newCgroup(string) (*cgroup, error) { return nil, errors.New("no cgroups on this system") }
-func (*cgroup) remove() error           { return nil }
+func newGroup(string) (*group, error)       { return nil, errors.New("no cgroups on this system") }
+func (*group) remove(context.Context) error { return nil }
 
 func (t *Tree) attributes(int) (*syscall.SysProcAttr, func(), error) {
 	return &syscall.SysProcAttr{Setsid: true}, func() {}, nil
