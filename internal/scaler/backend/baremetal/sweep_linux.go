@@ -110,3 +110,14 @@ func awaitExits(ctx context.Context, fds map[int]int) error {
 	}
 	return nil
 }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
