@@ -88,6 +88,7 @@ type Server struct {
 	ingress  *ingress.Service
 	dispatch *dispatch.Dispatcher
 	fleet    *fleet.Fleet
+	scalers  *scaler.Config
 	node     *scaler.Node
 	logs     *logs.Store
 	metrics  *obs.Metrics
@@ -111,7 +112,7 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{s.openData, s.listen, s.openStore, s.openRooms, s.openNode, s.openSurfaces} {
+	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openRooms, s.openNode, s.openSurfaces} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -120,6 +121,9 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) setDefaults(o Options) error {
+	if o.DataDir == "" {
+		o.DataDir = DefaultDataDir()
+	}
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
@@ -184,9 +188,6 @@ func (s *Server) close() error {
 }
 
 func (s *Server) openData(context.Context) (err error) {
-	if s.o.DataDir == "" {
-		s.o.DataDir = DefaultDataDir()
-	}
 	if s.data, err = cluster.OpenDataDir(s.o.DataDir); err != nil {
 		return err
 	}

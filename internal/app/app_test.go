@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -263,6 +264,85 @@ func TestGreeting(t *testing.T) {
 	}
 	if strings.Contains(b.String(), s.AdminToken()) {
 		t.Error("the greeting shows the token itself")
+	}
+}
+
+// The greeting says what the kici command must be told, or that it needs nothing.
+func TestGreetingNamesWhatToExport(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_DATA_HOME", "")
+	usual := filepath.Join(home, ".local", "share", "kici")
+	const local = "http://127.0.0.1:4000"
+	for name, c := range map[string]struct {
+		g         greeting
+		want, not []string
+	}{
+		"as usual":       {greeting{usual, local, local}, []string{"by itself"}, []string{"export"}},
+		"another port":   {greeting{usual, local, "http://127.0.0.1:4711"}, []string{"export KICI_URL=http://127.0.0.1:4711\n"}, []string{"KICI_DATA_DIR"}},
+		"another folder": {greeting{"/srv/my ci", local, local}, []string{"export KICI_DATA_DIR='/srv/my ci'\n"}, []string{"KICI_URL"}},
+		"behind a proxy": {
+			greeting{usual, "https://ci.example.org/kici", local + "/kici"},
+			[]string{"export KICI_URL=http://127.0.0.1:4000/kici\n", "kici login https://ci.example.org/kici`"}, nil,
+		},
+		"on one address": {greeting{"/srv/ci", "http://192.0.2.7:4000", "http://192.0.2.7:4000"}, []string{"on this machine too"}, []string{"export"}},
+	} {
+		text := c.g.text()
+		for _, w := range c.want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: it does not say %q:\n%s", name, w, text)
+			}
+		}
+		for _, n := range c.not {
+			if strings.Contains(text, n) {
+				t.Errorf("%s: it says %q:\n%s", name, n, text)
+			}
+		}
+	}
+}
+
+// A root server that is not told whose its agents are makes nothing: the start that follows is the first one and greets.
+func TestRootIsRefusedBeforeAnythingIsMade(t *testing.T) {
+	nobody := func(string) bool { return false }
+	for name, c := range map[string]struct {
+		euid   int
+		o      Options
+		exists func(string) bool
+		want   string
+		bad    bool
+	}{
+		"not root":      {euid: 1000, exists: nobody},
+		"root":          {exists: nobody, bad: true},
+		"root, a user":  {exists: func(n string) bool { return n == "kici" }, want: "kici"},
+		"root, run as":  {o: Options{RunAs: "ci"}, exists: nobody, want: "ci"},
+		"root, allowed": {o: Options{AllowRoot: true}, exists: nobody},
+	} {
+		if got, err := agentUser(c.euid, c.o, c.exists); got != c.want || err != nil != c.bad {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	if os.Geteuid() == 0 {
+		if _, err := user.Lookup("kici"); err != nil {
+			if s, err := NewServer(t.Context(), Options{DataDir: dir}); err == nil {
+				_ = s.Close()
+				t.Fatal("it starts")
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the refused start made its data directory: %v", err)
+			}
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "scalers.yaml")
+	if err := os.WriteFile(bad, []byte("version: 1\nscalers: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := NewServer(t.Context(), Options{DataDir: dir, ScalerConfig: bad}); err == nil {
+		_ = s.Close()
+		t.Fatal("it starts")
+	}
+	if s, _ := boot(t, Options{DataDir: dir}); !s.FirstStart() {
+		t.Error("a start after a refused one does not greet")
 	}
 }
 

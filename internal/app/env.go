@@ -61,11 +61,14 @@ func checkEnvironment(environ []string) error {
 	return fmt.Errorf("%s", strings.Join(problems, "\n"))
 }
 
+// rootDataDir is the data directory of a server that is root.
+const rootDataDir = "/var/lib/kici"
+
 // DefaultDataDir is where a server keeps its data when nobody says where: /var/lib/kici for root, else kici in the user's
 // data directory.
 func DefaultDataDir() string {
 	if os.Geteuid() == 0 {
-		return "/var/lib/kici"
+		return rootDataDir
 	}
 	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "kici")

@@ -21,13 +21,47 @@ const scalerFile = "scalers.yaml"
 // backendKinds are the backends: a new one is one line here.
 func backendKinds() []backend.Kind { return []backend.Kind{baremetal.Kind()} }
 
-// openNode reads scalers.yaml and builds this machine's node.
-func (s *Server) openNode(context.Context) error {
+// checkRoot refuses a first start as root that does not say whose the agents are (D14). It comes before anything is made, so that the
+// start that follows is the first one still.
+func (s *Server) checkRoot(context.Context) error {
+	if s.o.ScalerConfig != "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(s.o.DataDir, scalerFile)); !errors.Is(err, os.ErrNotExist) {
+		return nil // there, or a problem that reading it will name
+	}
+	runAs, err := agentUser(os.Geteuid(), s.o, func(name string) bool { _, err := user.Lookup(name); return err == nil })
+	s.o.RunAs = runAs
+	return err
+}
+
+// agentUser is the user of the agents in a first scalers.yaml, "" for the server's own.
+func agentUser(euid int, o Options, exists func(name string) bool) (string, error) {
+	const usual = "kici"
+	switch {
+	case o.RunAs != "" || o.AllowRoot || euid != 0:
+		return o.RunAs, nil
+	case exists(usual):
+		return usual, nil
+	}
+	return "", errors.New("this server runs as root, and its agents should not: start it once with --run-as USER " +
+		"(a user for jobs, such as kici), or with --allow-root to run jobs as root")
+}
+
+// openConfig reads scalers.yaml, and writes it at the first start (D15). What is wrong there is known before the store and the
+// first token are made.
+func (s *Server) openConfig(context.Context) error {
 	path := s.o.ScalerConfig
 	if path == "" {
 		path = s.data.File(scalerFile)
-		if err := s.firstScalers(path); err != nil {
+		created, err := scaler.WriteDefault(path, scaler.DefaultOptions{
+			CPUs: runtime.NumCPU(), Labels: platformLabels(), RunAs: s.o.RunAs, AllowRoot: s.o.AllowRoot,
+		})
+		if err != nil {
 			return err
+		}
+		if created {
+			s.log.Info("wrote a first scaler configuration", "component", "app", "file", path)
 		}
 	}
 	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Dir: s.o.ScalerDir, Kinds: backendKinds()})
@@ -39,12 +73,18 @@ func (s *Server) openNode(context.Context) error {
 	if err := scaler.Errors(problems); err != nil {
 		return fmt.Errorf("the scaler configuration is not valid:\n%w", err)
 	}
+	s.scalers = config
+	return nil
+}
+
+// openNode builds this machine's node.
+func (s *Server) openNode(context.Context) error {
 	binary, err := s.executable()
 	if err != nil {
 		return err
 	}
 	s.node, err = scaler.New(scaler.Deps{
-		Store: s.store, Config: config, Kinds: backendKinds(),
+		Store: s.store, Config: s.scalers, Kinds: backendKinds(),
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 		},
@@ -54,30 +94,6 @@ func (s *Server) openNode(context.Context) error {
 		return err
 	}
 	s.opened("scalers", s.node.Close)
-	return nil
-}
-
-// firstScalers writes scalers.yaml at the first start (D15). A server that runs as root must be told whose its agents are
-// (D14).
-func (s *Server) firstScalers(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		return nil // there, or a problem that reading it will name
-	}
-	o := scaler.DefaultOptions{CPUs: runtime.NumCPU(), Labels: platformLabels(), RunAs: s.o.RunAs, AllowRoot: s.o.AllowRoot}
-	if os.Geteuid() == 0 && o.RunAs == "" && !o.AllowRoot {
-		if _, err := user.Lookup("kici"); err != nil {
-			return errors.New("this server runs as root, and its agents should not: start it once with --run-as USER " +
-				"(a user for jobs, such as kici), or with --allow-root to run jobs as root")
-		}
-		o.RunAs = "kici"
-	}
-	created, err := scaler.WriteDefault(path, o)
-	if err != nil {
-		return err
-	}
-	if created {
-		s.log.Info("wrote a first scaler configuration", "component", "app", "file", path)
-	}
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/kici-go/kici/internal/access"
@@ -115,17 +114,4 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	return s.Run(ctx)
-}
-
-// greet tells a newcomer where the key is (D12).
-func (s *Server) greet(out io.Writer) {
-	fmt.Fprintln(out, strings.Join([]string{
-		"",
-		"This is the first start of this server.",
-		"  Dashboard    " + s.URL(),
-		"  Admin token  " + s.data.File(access.TokenFile),
-		"On this machine the kici command finds the token by itself: try `kici source add local .` in a repository.",
-		"Elsewhere run `kici login " + s.URL() + "`; the dashboard asks for the same token.",
-		"",
-	}, "\n"))
 }
