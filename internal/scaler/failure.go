@@ -33,6 +33,10 @@ const maxErrorText = 500
 // failureOf classifies an error of Plan or Create.
 func failureOf(j job, err error) failure {
 	f := failure{job: j, was: j.Was, reason: ci.GoneLaunchFailed, text: err.Error()}
+	var died *backend.Died
+	if errors.As(err, &died) {
+		f.tail = died.Tail
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		f.reason, f.text = ci.GoneSpawnTimeout, "the launch did not end in time"

@@ -310,6 +310,25 @@ func TestXS30TransientFailureIsNotCounted(t *testing.T) {
 	})
 }
 
+// XS-27: an agent that dies inside Create leaves its last words, too.
+func TestXS27DeathInCreate(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.host.OnCreate = func(context.Context, backend.Spec) error {
+			return &backend.Died{Detail: "exited with 1", Tail: []string{"panic: oops"}}
+		}
+		r.request("a")
+		r.ticks(3)
+		r.want("a", "gone/launch-failed")
+		fs, err := r.st.Read().ReadScalerFailures(t.Context(), 0)
+		if err != nil || len(fs) != 1 || fs[0].Tail != "panic: oops" || fs[0].Error != "the agent died before it registered: exited with 1" {
+			t.Errorf("failures %+v, %v", fs, err)
+		}
+		if b := r.backoff(); b.Failures != 1 {
+			t.Errorf("backoff %+v", b)
+		}
+	})
+}
+
 // XS-27: the process exits before it registers: dropped at once, with its last words, and the job is told.
 func TestXS27DeathBeforeRegistering(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {

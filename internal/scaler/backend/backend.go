@@ -89,3 +89,20 @@ var (
 	ErrGuest      = errors.New("the agent died at start")      // counts as a failed provision
 	ErrInfra      = errors.New("the host failed temporarily")  // transient: release, no back-off (MG-28)
 )
+
+// Died is an agent that ended while Create was starting it: an ErrGuest that says how, and what the agent said last.
+type Died struct {
+	Detail string // "exited with 1", '' when unknown
+	Tail   []string
+}
+
+// Error implements error.
+func (d *Died) Error() string {
+	if d.Detail == "" {
+		return "the agent died before it registered"
+	}
+	return "the agent died before it registered: " + d.Detail
+}
+
+// Unwrap makes it an ErrGuest.
+func (d *Died) Unwrap() error { return ErrGuest }

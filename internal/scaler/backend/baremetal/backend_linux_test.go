@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,63 @@ func TestXS27DeathIsSeenWithItsTail(t *testing.T) {
 	}
 	if err := r.delete(b, backend.Ref{AgentID: inst.AgentID}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An agent that never reads its token tells how it died, not that a pipe broke. Whether it dies before the token comes is chance, so
+// the test gives it the time.
+func TestDeathBeforeTheTokenTellsHow(t *testing.T) {
+	r := newRig(t, false)
+	b := r.open("one")
+	token, give, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer give.Close()
+	shell := launch{path: "/bin/sh", args: []string{"sh", "-c", "exec 3<&-; echo bad interpreter; sleep 0.1; exit 7"}, dir: r.dir}
+	p, err := b.run(&record{}, shell, filepath.Join(r.dir, logFile), token)
+	_ = token.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	r.eventually("the output, by when the pipe is closed", func() bool { return len(tail(filepath.Join(r.dir, logFile))) > 0 })
+	err = handOver(t.Context(), give, "kat_secret", p)
+	var died *backend.Died
+	if !errors.As(err, &died) || !errors.Is(err, backend.ErrGuest) || died.Detail != "exited with 7" {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Whatever the race, an agent that dies at once is never reported as a broken pipe, and its last words are kept.
+func TestAgentThatIsNone(t *testing.T) {
+	r := newRig(t, false)
+	program := filepath.Join(r.dir, "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho not an agent\nexit 7\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b := r.open("one")
+	b.program = program
+	for i := range 20 {
+		id := "scaler-bare-metal-000000" + strconv.Itoa(10+i)
+		_, err := b.Create(r.t.Context(), r.spec(id))
+		var died *backend.Died
+		if errors.As(err, &died) {
+			if died.Detail != "exited with 7" || !slices.Equal(died.Tail, []string{"not an agent"}) {
+				t.Errorf("it says %q and ended with %q", died, died.Tail)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("it is dead", func() bool { inst, _ := r.list(b, id); return !inst.Running })
+		if inst, _ := r.list(b, id); inst.Detail != "exited with 7" || !slices.Equal(inst.Tail, []string{"not an agent"}) {
+			t.Errorf("listed as %+v", inst)
+		}
+		if err := r.delete(b, backend.Ref{AgentID: id}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

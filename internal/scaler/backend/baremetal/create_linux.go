@@ -10,11 +10,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
+
+// exitPatience is how long the exit of a process may take that has closed the pipe with its token.
+const exitPatience = 2 * time.Second
 
 // Create implements backend.Backend. The order makes every crash harmless: the directory with the record, the leaf, the process,
 // its pid in the record, and only then the token. A process whose parent died before reads no token and leaves.
@@ -94,15 +98,31 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	if err := ctx.Err(); err != nil { // cancelled meanwhile (BM-14)
 		return r, err
 	}
-	_, err = io.WriteString(give, s.Token+"\n")
-	if err = errors.Join(err, give.Close()); err != nil { // closed: the agent reads to the end
-		return r, fmt.Errorf("%w: hand over the token: %w", backend.ErrGuest, err)
+	if err := handOver(ctx, give, s.Token, p); err != nil {
+		var died *backend.Died
+		if errors.As(err, &died) {
+			died.Tail = tail(filepath.Join(dir, logFile))
+		}
+		return r, err
 	}
 	r.Ready = true
 	if err := r.write(dir); err != nil {
 		return r, fmt.Errorf("%w: write agent record: %w", backend.ErrInfra, err)
 	}
 	return r, nil
+}
+
+// handOver gives the agent its token and closes the pipe, so that the agent reads to the end. Where nobody reads, the exit tells more
+// than the broken pipe.
+func handOver(ctx context.Context, give *os.File, token string, p *process) error {
+	_, err := io.WriteString(give, token+"\n")
+	if err = errors.Join(err, give.Close()); err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EPIPE) && p.wait(exitPatience, ctx.Done()) {
+		return &backend.Died{Detail: p.exit()}
+	}
+	return fmt.Errorf("%w: hand over the token: %w", backend.ErrGuest, err)
 }
 
 func (b *Backend) launch(s backend.Spec, set backend.Set, work string) launch {
