@@ -165,8 +165,7 @@ func cancelled() context.Context {
 // prepared is a DBTX that prepares every SQL text once. Preparing costs SQLite as much as running (D27).
 type prepared struct {
 	prepare func(context.Context, string) (*sql.Stmt, error)
-	bind    func(context.Context, *sql.Stmt) *sql.Stmt // nil, or moves a statement into a transaction
-	raw     db.DBTX                                    // the same connection, for a Row that carries the error of preparing
+	raw     db.DBTX // the same connection, for a Row that carries the error of preparing
 	cache   *stmtCache
 }
 
@@ -178,9 +177,7 @@ type stmtCache struct {
 func newStmtCache() *stmtCache { return &stmtCache{stmts: map[string]*sql.Stmt{}} }
 
 func (p *prepared) get(ctx context.Context, query string) (*sql.Stmt, error) {
-	p.cache.mu.RLock()
-	stmt := p.cache.stmts[query]
-	p.cache.mu.RUnlock()
+	stmt := p.cache.get(query)
 	if stmt == nil {
 		made, err := p.prepare(context.WithoutCancel(ctx), StripLocking(query))
 		if err != nil {
@@ -195,10 +192,13 @@ func (p *prepared) get(ctx context.Context, query string) (*sql.Stmt, error) {
 		}
 		p.cache.mu.Unlock()
 	}
-	if p.bind != nil {
-		return p.bind(ctx, stmt), nil
-	}
 	return stmt, nil
+}
+
+func (c *stmtCache) get(query string) *sql.Stmt {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.stmts[query]
 }
 
 func (p *prepared) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {

@@ -114,20 +114,28 @@ func (e *sqliteEngine) write(ctx context.Context, term int64, fn func(*Tx) error
 }
 
 func (e *sqliteEngine) snapshot(ctx context.Context, fn func(*Tx) error) error {
+	v := &view{cache: e.prepared.cache}
+	err := e.look(ctx, v, fn)
+	for _, query := range v.missed { // for the next time, now that no connection is held
+		if _, perr := e.prepared.get(ctx, query); perr != nil { //nolint:sqlclosecheck // kept in the cache
+			break
+		}
+	}
+	return classify(err)
+}
+
+// look runs fn in one read transaction.
+func (e *sqliteEngine) look(ctx context.Context, v *view, fn func(*Tx) error) error {
 	conn, err := e.readPool.Conn(ctx)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
-	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return classify(err)
+	if v.tx, err = conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true}); err != nil {
+		return err
 	}
-	defer func() { _ = tx.Rollback() }()
-	p := *e.prepared
-	p.raw, p.bind = tx, tx.StmtContext
-	view := newTx(&txConn{db: &p, detach: true}, e.clock)
-	return classify(view.run(fn))
+	defer func() { _ = v.tx.Rollback() }()
+	return newTx(&txConn{db: v, detach: true}, e.clock).run(fn)
 }
 
 func (e *sqliteEngine) publish([]note) {}

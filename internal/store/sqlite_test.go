@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func openDir(t *testing.T, dir string) *Store {
@@ -297,6 +298,41 @@ func BenchmarkRead(b *testing.B) {
 		if _, err := s.Read().Orgs(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// As many snapshots as there are connections meet statements that nobody has prepared yet: none of them may wait for a connection
+// that another one holds.
+func TestSnapshotsPrepareOnTheirOwnConnection(t *testing.T) {
+	s := openDir(t, t.TempDir())
+	n := 2 * max(4, 2*runtime.GOMAXPROCS(0))
+	var held, wg sync.WaitGroup
+	held.Add(n / 2)
+	var first atomic.Int64
+	for range n {
+		wg.Go(func() {
+			err := s.Snapshot(t.Context(), func(tx *Tx) error {
+				if first.Add(1) <= int64(n/2) {
+					held.Done()
+					held.Wait() // until every connection is taken
+				}
+				_, err := tx.Orgs(t.Context())
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the snapshots wait for each other")
+	}
+	if kept := len(s.engine.(*sqliteEngine).prepared.cache.stmts); kept != 1 {
+		t.Errorf("%d statements were kept for the next snapshot, want 1", kept)
 	}
 }
 
