@@ -139,6 +139,7 @@ func measureWebhooks(ctx context.Context, b *bench) error {
 	var shed atomic.Int64
 	var firstErr error
 	var wg sync.WaitGroup
+	used := s.meter()
 	begin := time.Now()
 	for range clients {
 		wg.Go(func() {
@@ -162,12 +163,13 @@ func measureWebhooks(ctx context.Context, b *bench) error {
 	}
 	wg.Wait()
 	rate := float64(len(all)) / time.Since(begin).Seconds()
+	each := used(len(all))
 	p99 := quantile(all, .99)
 	y, err := fsyncRate(b.dir, length/4)
 	if err != nil {
 		return err
 	}
-	got := fmt.Sprintf("%.0f/s, p99 %s", rate, ms(p99))
+	got := fmt.Sprintf("%.0f/s, p50 %s, p99 %s, server CPU %s each", rate, ms(quantile(all, .5)), ms(p99), each)
 	if n := shed.Load(); n > 0 {
 		got += fmt.Sprintf(", %d refused (%v)", n, firstErr)
 	}
@@ -363,6 +365,7 @@ func measureThroughput(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer agents.leave()
+	used := s.meter()
 	begin := time.Now()
 	var wg sync.WaitGroup
 	var sent atomic.Int64
@@ -387,7 +390,7 @@ func measureThroughput(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.add(row{
-		What: fmt.Sprintf("jobs/s end to end, %d runs, 32 fake agents", n), Goal: "≥ 500/s", Got: fmt.Sprintf("%.0f/s", rate),
+		What: fmt.Sprintf("jobs/s end to end, %d runs, 32 fake agents", n), Goal: "≥ 500/s", Got: fmt.Sprintf("%.0f/s, server CPU %s each", rate, used(int(n))),
 		Yardstick: fmt.Sprintf("fsync %.0f/s", y), Ratio: fmt.Sprintf("%.2f×", rate/y),
 	}, rate >= 500)
 	return nil
