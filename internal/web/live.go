@@ -118,18 +118,62 @@ func (s *server) follow(ctx context.Context, st *stream, subs []*store.Subscript
 	}
 }
 
-func (s *server) runsLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	f := filterOf(r.URL.Query())
+// live is a page that is one element: body draws it again whenever one of the topics says that something changed.
+func (s *server) live(w http.ResponseWriter, r *http.Request, body func(context.Context) (templ.Component, error), topics ...topic) error {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
 	st := openStream(w)
-	return s.quietly(r, s.follow(ctx, st, []*store.Subscription{s.Hub.Subscribe(store.TopicRunList, c.OrgID)}, func() error {
-		v, err := s.runsView(ctx, c, f)
+	var subs []*store.Subscription
+	for _, t := range topics {
+		subs = append(subs, s.Hub.Subscribe(t.topic, t.key))
+	}
+	return s.quietly(r, s.follow(ctx, st, subs, func() error {
+		c, err := body(ctx)
 		if err != nil {
 			return err
 		}
-		return st.send(ctx, "runs", runsTable(v))
+		return st.send(ctx, "body", c)
 	}))
+}
+
+type topic struct {
+	topic store.Topic
+	key   string
+}
+
+func (s *server) runsLive(w http.ResponseWriter, r *http.Request, c caller) error {
+	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
+		v, err := s.runsView(ctx, c, filterOf(r.URL.Query()))
+		return runsTable(v), err
+	}, topic{store.TopicRunList, c.OrgID})
+}
+
+func (s *server) queueLive(w http.ResponseWriter, r *http.Request, c caller) error {
+	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
+		v, err := s.queueView(ctx, c)
+		return queueBody(v), err
+	}, topic{store.TopicQueue, ""}, topic{store.TopicRunList, c.OrgID}, topic{store.TopicScalers, ""})
+}
+
+func (s *server) agentsLive(w http.ResponseWriter, r *http.Request, c caller) error {
+	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
+		v, err := s.agentsView(ctx, c, r.URL.Query().Get("all") != "")
+		return agentsBody(v), err
+	}, topic{store.TopicAgents, ""}, topic{store.TopicAssignments, ""})
+}
+
+func (s *server) scalersLive(w http.ResponseWriter, r *http.Request, c caller) error {
+	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
+		v, err := s.scalersView(ctx, c)
+		return scalersBody(v), err
+	}, topic{store.TopicScalers, ""}, topic{store.TopicAgents, ""})
+}
+
+func (s *server) deliveriesLive(w http.ResponseWriter, r *http.Request, c caller) error {
+	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
+		v, err := s.deliveriesView(ctx, c, "")
+		return deliveriesBody(v), err
+	}, topic{store.TopicDeliveries, ""}, topic{store.TopicRunList, c.OrgID})
 }
 
 func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error {
@@ -161,20 +205,6 @@ func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error
 			return errEnd
 		}
 		return nil
-	}))
-}
-
-func (s *server) queueLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	ctx, stop := context.WithCancel(r.Context())
-	defer stop()
-	st := openStream(w)
-	subs := []*store.Subscription{s.Hub.Subscribe(store.TopicQueue, ""), s.Hub.Subscribe(store.TopicRunList, c.OrgID)}
-	return s.quietly(r, s.follow(ctx, st, subs, func() error {
-		v, err := s.queueView(ctx, c)
-		if err != nil {
-			return err
-		}
-		return st.send(ctx, "body", queueBody(v))
 	}))
 }
 

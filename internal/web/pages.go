@@ -178,31 +178,45 @@ func (s *server) queueView(ctx context.Context, c caller) (queueView, error) {
 }
 
 func (s *server) agents(w http.ResponseWriter, r *http.Request, c caller) error {
-	all := r.URL.Query().Get("all") != ""
-	list, err := s.Reads.Agents(r.Context(), c.scope, read.AgentFilter{All: all, Limit: 100})
+	v, err := s.agentsView(r.Context(), c, r.URL.Query().Get("all") != "")
 	if err != nil {
 		return err
 	}
-	s.render(w, r, agentsPage(agentsView{page: s.frame(c, "agents", "Agents"), Agents: list.Agents, All: all}))
+	s.render(w, r, agentsPage(v))
 	return nil
+}
+
+func (s *server) agentsView(ctx context.Context, c caller, all bool) (agentsView, error) {
+	list, err := s.Reads.Agents(ctx, c.scope, read.AgentFilter{All: all, Limit: 100})
+	return agentsView{page: s.frame(c, "agents", "Agents"), Agents: list.Agents, All: all}, err
 }
 
 func (s *server) scalers(w http.ResponseWriter, r *http.Request, c caller) error {
-	list, err := s.Reads.Scalers(r.Context(), c.scope)
+	v, err := s.scalersView(r.Context(), c)
 	if err != nil {
 		return err
 	}
-	s.render(w, r, scalersPage(scalersView{page: s.frame(c, "scalers", "Scalers"), Scalers: list.Scalers}))
+	s.render(w, r, scalersPage(v))
 	return nil
 }
 
+func (s *server) scalersView(ctx context.Context, c caller) (scalersView, error) {
+	list, err := s.Reads.Scalers(ctx, c.scope)
+	return scalersView{page: s.frame(c, "scalers", "Scalers"), Scalers: list.Scalers}, err
+}
+
 func (s *server) deliveries(w http.ResponseWriter, r *http.Request, c caller) error {
-	list, err := s.Reads.Deliveries(r.Context(), c.scope, read.DeliveryFilter{Cursor: r.URL.Query().Get("cursor"), Limit: 50})
+	v, err := s.deliveriesView(r.Context(), c, r.URL.Query().Get("cursor"))
 	if err != nil {
 		return err
 	}
-	s.render(w, r, deliveriesPage(deliveriesView{page: s.frame(c, "deliveries", "Deliveries"), Deliveries: list.Deliveries, Next: list.NextCursor}))
+	s.render(w, r, deliveriesPage(v))
 	return nil
+}
+
+func (s *server) deliveriesView(ctx context.Context, c caller, cursor string) (deliveriesView, error) {
+	list, err := s.Reads.Deliveries(ctx, c.scope, read.DeliveryFilter{Cursor: cursor, Limit: 50})
+	return deliveriesView{page: s.frame(c, "deliveries", "Deliveries"), Deliveries: list.Deliveries, Next: list.NextCursor, Live: cursor == ""}, err
 }
 
 func (s *server) delivery(w http.ResponseWriter, r *http.Request, c caller) error {

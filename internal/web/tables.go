@@ -101,6 +101,37 @@ func agentsHeadline(all []client.Agent) string {
 	return fmt.Sprintf("%s alive, %d at work", count(live, "agent is", "agents are"), busy)
 }
 
+func (v agentsView) query() string {
+	if v.All {
+		return "all=1"
+	}
+	return ""
+}
+
+func deliveriesHeadline(v deliveriesView) string {
+	bad := 0
+	for _, d := range v.Deliveries {
+		if deliveryClass(d) == "failed" {
+			bad++
+		}
+	}
+	switch n := len(v.Deliveries); {
+	case n == 0:
+		return "Deliveries"
+	case !v.Live:
+		return "Older deliveries"
+	case bad > 0:
+		return fmt.Sprintf("%d of the last %s failed", bad, count(n, "delivery", "deliveries"))
+	case n == 1:
+		return "The only delivery went well"
+	default:
+		return fmt.Sprintf("The last %d deliveries went well", n)
+	}
+}
+
+// plainWord is a stored status as words.
+func plainWord(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
 func agentOrigin(a client.Agent) string {
 	if a.Scaler == "" {
 		return "static · " + text(a.Host)

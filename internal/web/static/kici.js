@@ -50,15 +50,26 @@
   const [most, keep] = [6000, 4000];
   let follow = true;
   const toEnd = () => { if (log && follow) log.scrollTop = log.scrollHeight; };
+  let pending = []; // what arrived since the last frame
   function append(html) {
-    log.insertAdjacentHTML("beforeend", html);
-    if (follow) { prune(); foldNew(); toEnd(); }
+    if (pending.push(html) === 1) requestAnimationFrame(draw);
+  }
+  function draw() {
+    let lines = 0, from = pending.length;
+    while (from > 0 && !(follow && lines > keep)) lines += pending[--from].split("<div").length - 1;
+    const some = from > 0; // a burst: not even all that is new
+    if (some) log.replaceChildren();
+    log.insertAdjacentHTML("beforeend", pending.slice(from).join(""));
+    pending = [];
+    if (!follow) return;
+    if (some || log.children.length > most) prune();
+    foldNew();
+    toEnd();
   }
   function prune() {
-    const lines = log.children;
-    if (lines.length < most) return;
-    const first = lines[lines.length - keep];
-    while (log.firstChild !== first) log.firstChild.remove();
+    const range = document.createRange();
+    const last = log.children[log.children.length - keep];
+    if (last) { range.setStart(log, 0); range.setEndBefore(last); range.deleteContents(); }
     const note = document.createElement("span");
     note.className = "more";
     note.textContent = "earlier lines left this page; they are under Raw";
@@ -67,7 +78,7 @@
   if (log && log.dataset.stream) {
     const s = new Stream(log.dataset.stream);
     s.addEventListener("lines", (e) => append(e.data));
-    s.addEventListener("fresh", () => log.replaceChildren()); // another attempt began
+    s.addEventListener("fresh", () => { pending = []; log.replaceChildren(); }); // another attempt began
     s.addEventListener("end", () => { s.close(); delete log.dataset.stream; button.hidden = true; });
     log.addEventListener("scroll", () => {
       follow = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
