@@ -76,8 +76,20 @@ var known = []string{
 	"KICI_RUN_ID", "KICI_JOB_ID", "KICI_STEP", "KICI_TEMP", "KICI_WORKSPACE", "KICI_EVENT_PATH", "KICI_OUTPUT", "KICI_ENV",
 	"KICI_PATH", "KICI_SUMMARY", "KICI_SHA", "KICI_REF", "KICI_REF_NAME", "KICI_REF_TYPE", "KICI_REPOSITORY",
 	"KICI_REPOSITORY_OWNER", "KICI_EVENT_NAME", "KICI_ACTOR", "KICI_TRIGGERING_ACTOR", "KICI_RUN_NUMBER", "KICI_RUN_ATTEMPT",
-	"KICI_WORKFLOW", "KICI_JOB", "KICI_BASE_REF", "KICI_HEAD_REF", "KICI_SERVER_URL",
+	"KICI_WORKFLOW", "KICI_JOB", "KICI_BASE_REF", "KICI_HEAD_REF", "KICI_SERVER_URL", "KICI_STEP_SUMMARY", "KICI_STATE", "KICI_ACTION",
 }
+
+// foreign are the server's names: whoever runs a server may start an agent in the same shell.
+var foreign = []string{
+	"KICI_DATA_DIR", "KICI_DATABASE_URL", "KICI_HOST", "KICI_BASE_PATH", "KICI_PUBLIC_URL", "KICI_ON_STOP", "KICI_ROLE", "KICI_SCALER_CONFIG_PATH",
+	"KICI_SCALER_CONFIG_DIR", "KICI_SECRET_KEY", "KICI_BOOTSTRAP_ADMIN_TOKEN", "KICI_RUN_AS", "KICI_ALLOW_ROOT", "KICI_TRUSTED_PROXIES",
+	"KICI_QUEUE_TIMEOUT_MS", "KICI_QUEUE_MAX_DEPTH", "KICI_DISPATCH_ACK_TIMEOUT_MS", "KICI_RECOVERY_GRACE_MS", "KICI_UNROUTABLE_GRACE_MS",
+	"KICI_JOB_STALE_MS", "KICI_SCALER_SPAWN_TIMEOUT_MS", "KICI_AGENT_TOKEN_TTL_MS", "KICI_SCALER_PROVISION_BACKOFF_BASE_MS",
+	"KICI_SCALER_PROVISION_BACKOFF_MAX_MS", "KICI_SCALER_PENDING_SWEEP_INTERVAL_MS",
+}
+
+// Variables names what an agent may find in its environment.
+func Variables() []string { return slices.Concat(known, foreign) }
 
 // markName is by what a node finds the processes that an agent left behind; steps inherit it.
 const markName = "KICI_AGENT_MARK"
@@ -88,15 +100,17 @@ var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
 // ConfigFromEnv reads an environment. All mistakes are reported at once.
 func ConfigFromEnv(environ []string) (Config, error) {
 	e := envReader{vars: map[string]string{}}
+	names := Variables()
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, "KICI_") {
 			continue
 		}
 		e.vars[name] = value
-		if !slices.Contains(known, name) && !slices.ContainsFunc(knownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
-			e.fail("%s is not a setting of the agent", name)
+		if slices.Contains(names, name) || slices.ContainsFunc(knownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			continue
 		}
+		e.fail("%s is not a setting of the agent", name)
 	}
 	c := Config{
 		URL: e.vars["KICI_ORCHESTRATOR_URL"], Token: e.vars["KICI_AGENT_TOKEN"], TokenFile: e.vars["KICI_AGENT_TOKEN_FILE"],

@@ -50,8 +50,8 @@ func TestConfigFromEnv(t *testing.T) {
 }
 
 func TestConfigReportsEveryMistake(t *testing.T) {
-	_, err := ConfigFromEnv([]string{"KICI_NONSENSE=1", "KICI_SCALER_MANAGED=maybe", "KICI_SCALER_IDLE_TIMEOUT=-1", "KICI_PROPERTIES=x", "KICI_SANDBOX=true", "KICI_DATA_DIR=/x"})
-	for _, want := range []string{"KICI_NONSENSE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT", "KICI_PROPERTIES", "KICI_SANDBOX", "KICI_DATA_DIR"} {
+	_, err := ConfigFromEnv([]string{"KICI_NONSENSE=1", "KICI_SCALER_MANAGED=maybe", "KICI_SCALER_IDLE_TIMEOUT=-1", "KICI_PROPERTIES=x", "KICI_SANDBOX=true", "KICI_DATADIR=/x"})
+	for _, want := range []string{"KICI_NONSENSE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT", "KICI_PROPERTIES", "KICI_SANDBOX", "KICI_DATADIR"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s: %v", want, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -51,6 +52,8 @@ type Options struct {
 	BasePath    string // "" or /kici
 	PublicURL   string // how people reach it, with the base path; "" is made from host and port
 	OnStop      string // "" is keep
+
+	TrustedProxies []string // addresses and networks whose X-Forwarded-For is believed (ING-11)
 
 	ScalerConfig string              // "" is <data-dir>/scalers.yaml, made at the first start (D15)
 	ScalerDir    string              // folder of fragments of scalers.yaml, "" for none
@@ -153,9 +156,29 @@ func (s *Server) setDefaults(o Options) error {
 	if err := s.tuning.overlay(o.Getenv); err != nil {
 		return err
 	}
+	if s.tuning.Ingress.TrustedProxies, err = prefixes(o.TrustedProxies); err != nil {
+		return err
+	}
 	s.o, s.log, s.env = o, o.Log, service.Env{Now: o.Now, NewID: o.NewID}
 	s.metrics = obs.NewMetrics()
 	return nil
+}
+
+// prefixes reads addresses and networks.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range texts {
+		text = strings.TrimSpace(text)
+		p, err := netip.ParsePrefix(text)
+		if addr, aerr := netip.ParseAddr(text); err != nil && aerr == nil {
+			p, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--trusted-proxies: %q is neither an address nor a network such as 10.0.0.0/8", text)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
 }
 
 // cleanBasePath returns "" or a path that begins with a slash and does not end in one.

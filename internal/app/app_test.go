@@ -7,13 +7,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kici-go/kici/internal/agent"
 	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/store"
@@ -184,6 +187,7 @@ func TestStartErrors(t *testing.T) {
 		"bad scalers":     {Options{ScalerConfig: bad}, "maxAgnets"},
 		"no scalers":      {Options{ScalerConfig: filepath.Join(newer, "none.yaml")}, "none.yaml"},
 		"bad base path":   {Options{BasePath: "/a/../b"}, "base path"},
+		"bad proxy":       {Options{TrustedProxies: []string{"proxy.example.org"}}, "--trusted-proxies"},
 		"bad on-stop":     {Options{OnStop: "kill"}, "--on-stop"},
 		"bad key":         {Options{SecretKey: "short"}, "KICI_SECRET_KEY"},
 		"bad database":    {Options{DatabaseURL: "postgres://127.0.0.1:1/x?connect_timeout=1"}, "open store"},
@@ -242,6 +246,94 @@ func TestEnvironment(t *testing.T) {
 	for _, v := range flagVariables {
 		if checkEnvironment([]string{v + "=x"}) != nil {
 			t.Errorf("%s is not a known variable", v)
+		}
+	}
+}
+
+// Server, agent, client and step may stand in one environment: each takes the names of the others, and refuses misspelt ones (D20).
+func TestOneEnvironmentForAll(t *testing.T) {
+	var all []string
+	for _, name := range slices.Concat(knownVariables, roomVariables(), agent.Variables()) {
+		if name != "KICI_SANDBOX" && name != "KICI_CLAIM_CODE" { // known, and refused until they are built
+			all = append(all, name+"=1")
+		}
+	}
+	all = append(all, "KICI_PROPERTIES=a=b")
+	if err := checkEnvironment(all); err != nil {
+		t.Errorf("the server: %v", err)
+	}
+	if _, err := agent.ConfigFromEnv(all); err != nil {
+		t.Errorf("the agent: %v", err)
+	}
+	if _, err := agent.ConfigFromEnv([]string{"KICI_ORCHESTRATOR=x"}); err == nil {
+		t.Errorf("a misspelt name: %v", err)
+	}
+}
+
+// What the environment says reaches the rooms, and every such variable is documented.
+func TestVariablesReachTheRooms(t *testing.T) {
+	env := map[string]string{
+		"KICI_QUEUE_MAX_DEPTH": "7", "KICI_QUEUE_TIMEOUT_MS": "1001", "KICI_DISPATCH_ACK_TIMEOUT_MS": "1002", "KICI_RECOVERY_GRACE_MS": "1003",
+		"KICI_UNROUTABLE_GRACE_MS": "1004", "KICI_JOB_STALE_MS": "1005", "KICI_SCALER_SPAWN_TIMEOUT_MS": "1006", "KICI_AGENT_TOKEN_TTL_MS": "1007",
+		"KICI_SCALER_PROVISION_BACKOFF_BASE_MS": "1008", "KICI_SCALER_PROVISION_BACKOFF_MAX_MS": "1009", "KICI_SCALER_PENDING_SWEEP_INTERVAL_MS": "1010",
+	}
+	s := &Server{}
+	if err := s.setDefaults(Options{Getenv: func(n string) string { return env[n] }}); err != nil {
+		t.Fatal(err)
+	}
+	u := s.tuning
+	if u.Run.QueueMaxDepth != 7 {
+		t.Errorf("queue depth %d", u.Run.QueueMaxDepth)
+	}
+	for i, d := range []time.Duration{
+		u.Run.QueueTimeout, u.Dispatch.AckTimeout, u.Dispatch.RecoveryGrace, u.Dispatch.UnroutableGrace, u.Dispatch.JobStale,
+		u.Scaler.SpawnTimeout, u.Scaler.TokenTTL, u.Scaler.BackoffBase, u.Scaler.BackoffMax, u.Scaler.Interval,
+	} {
+		if d != time.Duration(1001+i)*time.Millisecond {
+			t.Errorf("setting %d is %s", i, d)
+		}
+	}
+	if u.Fleet.AckWithin != u.Dispatch.AckTimeout || u.Fleet.Grace != u.Dispatch.RecoveryGrace {
+		t.Errorf("fleet and dispatch do not agree: %+v", u.Fleet)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range roomVariables() {
+		if env[name] == "" {
+			t.Errorf("%s is not in this test", name)
+		}
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not have %s", name)
+		}
+	}
+	for _, name := range flagVariables {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not have %s", name)
+		}
+	}
+}
+
+// Behind a trusted proxy failed logins count for the client that it names; from anybody else the header is nothing.
+func TestTrustedProxies(t *testing.T) {
+	s := &Server{}
+	if err := s.setDefaults(Options{TrustedProxies: []string{"10.0.0.0/8", "192.0.2.1"}}); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	h := s.fromClient(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr }))
+	for _, c := range []struct{ peer, forwarded, want string }{
+		{"10.1.2.3:99", "203.0.113.9", "203.0.113.9:0"},
+		{"192.0.2.1:99", "203.0.113.9, 198.51.100.2, 10.9.9.9", "198.51.100.2:0"},
+		{"192.0.2.2:99", "203.0.113.9", "192.0.2.2:0"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = c.peer
+		r.Header.Set("X-Forwarded-For", c.forwarded)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if got != c.want {
+			t.Errorf("%s with %s is %s, want %s", c.peer, c.forwarded, got, c.want)
 		}
 	}
 }

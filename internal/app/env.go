@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kici-go/kici/internal/dispatch"
-	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/workflow/suggest"
 )
 
@@ -20,7 +18,7 @@ var knownVariables = []string{
 	// The server's.
 	"KICI_DATA_DIR", "KICI_DATABASE_URL", "KICI_HOST", "KICI_PORT", "KICI_BASE_PATH", "KICI_PUBLIC_URL", "KICI_ON_STOP", "KICI_ROLE",
 	"KICI_LOG_FORMAT", "KICI_LOG_LEVEL", "KICI_SCALER_CONFIG_PATH", "KICI_SCALER_CONFIG_DIR", "KICI_SECRET_KEY", "KICI_BOOTSTRAP_ADMIN_TOKEN", "KICI_RUN_AS",
-	"KICI_ALLOW_ROOT", varSpawnTimeout, "KICI_TRUSTED_ENV",
+	"KICI_ALLOW_ROOT", "KICI_TRUSTED_PROXIES", "KICI_TRUSTED_ENV",
 	// The clients'.
 	"KICI_URL", "KICI_TOKEN", "KICI_ADMIN_URL", "KICI_ADMIN_TOKEN", "KICI_OUTPUT_FORMAT",
 	// The agent's (AG-1).
@@ -41,7 +39,7 @@ var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
 // checkEnvironment refuses a KICI_* name that nothing reads, naming the nearest known one.
 func checkEnvironment(environ []string) error {
 	var problems []string
-	known := slices.Concat(knownVariables, run.Variables(), dispatch.Variables())
+	known := slices.Concat(knownVariables, roomVariables())
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) ||

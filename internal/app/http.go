@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/web"
 )
@@ -48,7 +50,7 @@ func (s *Server) routes(in surfaces) http.Handler {
 		rest.Handle(p, in.api)
 	}
 	rest.Handle("/", in.web)
-	mux.Handle("/", obs.RequestIDs(s.env.NewID, s.bounded(rest)))
+	mux.Handle("/", obs.RequestIDs(s.env.NewID, s.fromClient(s.bounded(rest))))
 	if s.o.BasePath == "" {
 		return mux
 	}
@@ -58,6 +60,21 @@ func (s *Server) routes(in surfaces) http.Handler {
 	outer.HandleFunc("GET /health", s.health) // probes know no base path
 	outer.HandleFunc("GET /ready", s.ready)
 	return outer
+}
+
+// fromClient puts the client's address in the place of a trusted proxy's, for the limit on failed logins and the allow-lists of
+// sources (ING-11).
+func (s *Server) fromClient(next http.Handler) http.Handler {
+	trusted := s.tuning.Ingress.TrustedProxies
+	if len(trusted) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if addr := ingress.ClientAddr(r, trusted); addr.IsValid() {
+			r.RemoteAddr = netip.AddrPortFrom(addr, 0).String()
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // bounded limits bodies in size and time, and ends streams when the server stops.

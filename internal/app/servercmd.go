@@ -29,6 +29,7 @@ var flagVariables = map[string]string{
 	"base-path": "KICI_BASE_PATH", "public-url": "KICI_PUBLIC_URL", "on-stop": "KICI_ON_STOP", "role": "KICI_ROLE",
 	"log-format": "KICI_LOG_FORMAT", "log-level": "KICI_LOG_LEVEL", "scaler-config": "KICI_SCALER_CONFIG_PATH", "scaler-config-dir": "KICI_SCALER_CONFIG_DIR",
 	"run-as": "KICI_RUN_AS", "allow-root": "KICI_ALLOW_ROOT", "agent-url": "KICI_ORCHESTRATOR_URL",
+	"trusted-proxies": "KICI_TRUSTED_PROXIES",
 }
 
 // ServerCommand is `kici server`.
@@ -55,6 +56,7 @@ func ServerCommand() *cobra.Command {
 	flags.IntVar(&f.Port, "port", 4000, "port to listen on; 0 picks a free one")
 	flags.StringVar(&f.BasePath, "base-path", "", "path below which everything is served, such as /kici")
 	flags.StringVar(&f.PublicURL, "public-url", "", "address by which people reach the server, when it is another one (a proxy)")
+	flags.StringSliceVar(&f.TrustedProxies, "trusted-proxies", nil, "addresses and networks of proxies whose X-Forwarded-For is believed, divided by commas")
 	flags.StringVar(&f.AgentURL, "agent-url", "", "address that agents connect to, when it is another one")
 	flags.StringVar(&f.OnStop, "on-stop", OnStopKeep, "agents when the server stops: keep (they finish and reconnect) or end")
 	flags.StringVar(&f.ScalerConfig, "scaler-config", "", "scalers.yaml (default: the one in the data directory, made at the first start)")

@@ -2,8 +2,7 @@ package app
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/kici-go/kici/internal/dispatch"
@@ -30,23 +29,18 @@ func defaultTuning() Tuning {
 	}
 }
 
-const varSpawnTimeout = "KICI_SCALER_SPAWN_TIMEOUT_MS"
-
 // overlay sets what the environment says, and what two rooms must agree on.
 func (t *Tuning) overlay(getenv func(string) string) error {
 	if getenv != nil {
-		errs := []error{t.Run.Overlay(getenv), t.Dispatch.Overlay(getenv)}
-		if text := getenv(varSpawnTimeout); text != "" {
-			ms, err := strconv.ParseInt(text, 10, 32)
-			if err != nil || ms < 1000 {
-				errs = append(errs, fmt.Errorf("%s must be a number of milliseconds, at least 1000, got %q", varSpawnTimeout, text))
-			}
-			t.Scaler = t.Scaler.WithSpawnTimeout(time.Duration(ms) * time.Millisecond)
-		}
-		if err := errors.Join(errs...); err != nil {
+		if err := errors.Join(t.Run.Overlay(getenv), t.Dispatch.Overlay(getenv), t.Scaler.Overlay(getenv)); err != nil {
 			return err
 		}
 	}
 	t.Fleet.AckWithin, t.Fleet.Grace = t.Dispatch.AckTimeout, t.Dispatch.RecoveryGrace
 	return nil
+}
+
+// roomVariables names the variables of the rooms.
+func roomVariables() []string {
+	return slices.Concat(run.Variables(), dispatch.Variables(), scaler.Variables())
 }

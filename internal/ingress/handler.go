@@ -88,7 +88,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
 		return s.shed("too many deliveries are waiting", 5)
 	}
 	return s.bounded(w, r, min(intake.MaxBody, s.d.Settings.MaxBodyBytes), func(body []byte) answer {
-		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: s.clientAddr(r)})
+		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: ClientAddr(r, s.d.Settings.TrustedProxies)})
 	})
 }
 
@@ -185,15 +185,17 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	}
 }
 
-// clientAddr is the socket's address, or, when that is a trusted proxy, the last address of X-Forwarded-For that is not one (ING-11).
-func (s *Service) clientAddr(r *http.Request) netip.Addr {
+// ClientAddr is the socket's address, or, when that is a trusted proxy, the last address of X-Forwarded-For that is not one
+// (ING-11).
+func ClientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
 	addr := peer.Addr().Unmap()
+	trusts := func(p netip.Prefix) bool { return p.Contains(addr) }
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && s.trusts(addr); i-- {
+	for i := len(hops) - 1; i >= 0 && slices.ContainsFunc(trusted, trusts); i-- {
 		next, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
 		if err != nil {
 			break
@@ -201,8 +203,4 @@ func (s *Service) clientAddr(r *http.Request) netip.Addr {
 		addr = next.Unmap()
 	}
 	return addr
-}
-
-func (s *Service) trusts(a netip.Addr) bool {
-	return slices.ContainsFunc(s.d.Settings.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }

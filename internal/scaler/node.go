@@ -17,32 +17,6 @@ import (
 	"github.com/kici-go/kici/internal/store"
 )
 
-// Settings are the knobs of the node's loop; the zero value is not usable, see DefaultSettings.
-type Settings struct {
-	SpawnTimeout    time.Duration // bounds one Create (MG-14)
-	RegisterTimeout time.Duration // from the start of Create to the registration (MG-24)
-	TokenTTL        time.Duration // limits the first registration (D13)
-	BackoffBase     time.Duration // MG-27
-	BackoffMax      time.Duration
-	Interval        time.Duration // between two looks when nothing happens
-	DeleteTimeout   time.Duration // bounds one Delete
-}
-
-// DefaultSettings are the specification's.
-func DefaultSettings() Settings {
-	return Settings{
-		SpawnTimeout: 5 * time.Minute, RegisterTimeout: 5 * time.Minute, TokenTTL: time.Hour,
-		BackoffBase: 30 * time.Second, BackoffMax: 15 * time.Minute,
-		Interval: 10 * time.Second, DeleteTimeout: time.Minute,
-	}
-}
-
-// WithSpawnTimeout sets KICI_SCALER_SPAWN_TIMEOUT_MS; the time to register is never less than the default (MG-24).
-func (s Settings) WithSpawnTimeout(d time.Duration) Settings {
-	s.SpawnTimeout, s.RegisterTimeout = d, max(d, DefaultSettings().RegisterTimeout)
-	return s
-}
-
 // Deps is what a Node needs; every field is required.
 type Deps struct {
 	Store     *store.Store
