@@ -40,6 +40,27 @@ func registerStatic(t *testing.T, r *rig) {
 	}
 }
 
+// A drain ends with the agent's life: it holds over a broken link, and the next life gets work again.
+func TestDrainEndsWithTheLife(t *testing.T) { onBoth(t, drainEndsWithTheLife) }
+
+func drainEndsWithTheLife(t *testing.T, r *rig) {
+	token := r.static("linux")
+	p, _ := r.connect(token, register("box-1"))
+	r.write(func(ctx context.Context, tx *store.Tx) error { return tx.ForceDraining(ctx, "box-1") })
+	p.expect(wire.TypeDrain, &wire.Drain{})
+	p.drop()
+	p, _ = r.connect(token, register("box-1"))
+	if !r.agent("box-1").Draining {
+		t.Error("a broken link ended the drain")
+	}
+	p.leave()
+	r.eventually("gone", func() bool { return r.agent("box-1").State == "gone" })
+	r.connect(token, register("box-1"))
+	if row := r.agent("box-1"); row.Draining || row.State != "online" {
+		t.Errorf("second life: %+v", row)
+	}
+}
+
 func TestRegisterManaged(t *testing.T) { onBoth(t, registerManaged) }
 
 func registerManaged(t *testing.T, r *rig) {

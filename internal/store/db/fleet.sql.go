@@ -83,7 +83,7 @@ UPDATE agents SET
   registered_at = CASE WHEN registered_at IS NULL OR state = 'gone' THEN CAST($2 AS BIGINT) ELSE registered_at END,
   state = $1, labels = $3, mandatory_labels = $4, token_hash = $5,
   instance_id = $6, session_id = $7, link_lost_at = NULL, last_seen_at = $2,
-  ended_at = NULL, gone_reason = '', error = '', host = $8, platform = $9, arch = $10, version = $11
+  draining = CASE WHEN state = 'gone' THEN FALSE ELSE draining END, ended_at = NULL, gone_reason = '', error = '', host = $8, platform = $9, arch = $10, version = $11
 WHERE id = $12 AND state = $13
 `
 

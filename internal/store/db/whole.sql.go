@@ -69,6 +69,15 @@ func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEv
 	return items, nil
 }
 
+const forceDraining = `-- name: ForceDraining :exec
+UPDATE agents SET draining = TRUE WHERE id = $1
+`
+
+func (q *Queries) ForceDraining(ctx context.Context, id string) error {
+	_, err := q.db.ExecContext(ctx, forceDraining, id)
+	return err
+}
+
 const forceJobStatus = `-- name: ForceJobStatus :exec
 UPDATE execution_jobs SET status = $3, finished_at = $4 WHERE run_id = $1 AND name = $2
 `

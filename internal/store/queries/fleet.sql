@@ -17,7 +17,7 @@ UPDATE agents SET
   registered_at = CASE WHEN registered_at IS NULL OR state = 'gone' THEN CAST(sqlc.arg(now) AS BIGINT) ELSE registered_at END,
   state = sqlc.arg(state), labels = sqlc.arg(labels), mandatory_labels = sqlc.arg(mandatory_labels), token_hash = sqlc.arg(token_hash),
   instance_id = sqlc.arg(instance_id), session_id = sqlc.arg(session_id), link_lost_at = NULL, last_seen_at = sqlc.arg(now),
-  ended_at = NULL, gone_reason = '', error = '', host = sqlc.arg(host), platform = sqlc.arg(platform), arch = sqlc.arg(arch), version = sqlc.arg(version)
+  draining = CASE WHEN state = 'gone' THEN FALSE ELSE draining END, ended_at = NULL, gone_reason = '', error = '', host = sqlc.arg(host), platform = sqlc.arg(platform), arch = sqlc.arg(arch), version = sqlc.arg(version)
 WHERE id = sqlc.arg(id) AND state = sqlc.arg(was);
 
 -- name: FleetInsertStatic :execrows

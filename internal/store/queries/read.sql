@@ -90,6 +90,16 @@ WHERE id >= sqlc.arg(low) AND id < sqlc.arg(high) AND org_id = sqlc.arg(org_id) 
 -- name: ReadJobIDByName :one
 SELECT id FROM execution_jobs WHERE run_id = $1 AND name = $2;
 
+-- name: ReadRecentJobIDByName :one
+-- Of the newest of the last runs that has such a job.
+SELECT j.id FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
+WHERE j.name = sqlc.arg(name) AND j.run_id IN (
+  SELECT n.id FROM execution_runs n
+  WHERE n.org_id = sqlc.arg(org_id) AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR n.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+  ORDER BY n.created_at DESC, n.id DESC LIMIT sqlc.arg(recent)
+)
+ORDER BY r.created_at DESC, r.id DESC LIMIT 1;
+
 -- name: ReadRunNeeds :many
 SELECT e.job_id, e.needs_id, e.needs_name, e.run_on FROM execution_job_needs e
 JOIN execution_jobs u ON u.id = e.needs_id

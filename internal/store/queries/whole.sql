@@ -26,3 +26,6 @@ DELETE FROM execution_jobs WHERE run_id = $1;
 
 -- name: ForceJobStatus :exec
 UPDATE execution_jobs SET status = $3, finished_at = $4 WHERE run_id = $1 AND name = $2;
+
+-- name: ForceDraining :exec
+UPDATE agents SET draining = TRUE WHERE id = $1;
