@@ -75,6 +75,9 @@ func (j *Job) stepEnv(s lock.Step) (map[string]string, error) {
 	return env, nil
 }
 
+// markName is by what a node finds the processes that an agent left behind: what it says is the node's alone.
+const markName = "KICI_AGENT_MARK"
+
 // processEnv is a step's whole environment. Later layers win: the machine, the author's, $KICI_PATH, kici's own. No secret
 // is in it that the author did not put there, and nothing of the agent's.
 func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
@@ -84,8 +87,13 @@ func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
 			all[name] = value
 		}
 	}
+	mark, marked := all[markName]
 	all["CI"] = "true"
 	maps.Copy(all, env)
+	delete(all, markName)
+	if marked {
+		all[markName] = mark
+	}
 	if all["PATH"] == "" {
 		all["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}

@@ -216,6 +216,23 @@ cat $KICI_EVENT_PATH; echo; echo $HOST_VAR; echo ${{ env.B }} ${{ env.C }}`,
 	}
 }
 
+// A workflow cannot take its processes' mark away, by which the node finds what an agent left behind, nor give them another's.
+func TestTheMarkIsNotTheWorkflows(t *testing.T) {
+	for _, mark := range []string{"scaler-bare-metal-1", ""} {
+		b := newBench(t, lock.Step{Run: "echo mark=$KICI_AGENT_MARK", Env: map[string]string{"KICI_AGENT_MARK": "step"}})
+		b.spec.Env = map[string]string{"KICI_AGENT_MARK": "job"}
+		if mark != "" {
+			b.environ = append(b.environ, "KICI_AGENT_MARK="+mark)
+		}
+		if out := b.run(); out.Status != ci.JobSuccess {
+			t.Fatalf("%+v\n%s", out, b.all())
+		}
+		if got := b.text(1, "stdout"); strings.TrimSpace(got) != "mark="+mark {
+			t.Errorf("marked %q: %q", mark, got)
+		}
+	}
+}
+
 func TestReservedVariablesAreRefused(t *testing.T) {
 	b := newBench(t, lock.Step{Run: `echo KICI_SHA=forged >> $KICI_ENV`}, lock.Step{Run: "echo never"})
 	out := b.run()
