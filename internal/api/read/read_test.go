@@ -177,6 +177,28 @@ func jobByName(t *testing.T, d client.RunDetail, name string) client.Job {
 	return d.Jobs[i]
 }
 
+// A bare job name means the job of the newest run that has one of that name.
+func TestJobByBareName(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, st *store.Store) {
+		ctx := context.Background()
+		w, r := readtest.New(t, st), reads(st)
+		first := w.Run(readtest.NewRun{Jobs: []lock.Job{readtest.Job("build"), readtest.Job("lint")}})
+		second := w.Run(readtest.NewRun{Jobs: []lock.Job{readtest.Job("build")}})
+		for name, run := range map[string]string{"build": second, "lint": first} {
+			j, err := r.Job(ctx, scope, name)
+			if err != nil || j.RunID != run || j.Name != name {
+				t.Errorf("%s: job %s of run %s (%v), want one of %s", name, j.Name, j.RunID, err, run)
+			}
+		}
+		if _, err := r.Job(ctx, scope, "deploy"); !errors.Is(err, read.ErrNotFound) {
+			t.Errorf("unknown name: %v", err)
+		}
+		if _, err := r.Job(ctx, read.Scope{OrgID: scope.OrgID, RoutingKey: "generic:other"}, "build"); !errors.Is(err, read.ErrNotFound) {
+			t.Errorf("another routing key: %v", err)
+		}
+	})
+}
+
 // One run through its life, as lists and details tell it.
 func TestRunDetail(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {

@@ -2,6 +2,8 @@ package read
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -80,7 +82,11 @@ func only(ids []string, err error, what, ref string) (string, error) {
 	return ids[0], nil
 }
 
-// jobID finds the job that ref names: an id, a unique beginning of one, or <run>/<job name> such as acme/shop#482/build.
+// recentRuns is how far back a bare job name is looked for.
+const recentRuns = 200
+
+// jobID finds the job that ref names: an id, a unique beginning of one, <run>/<job name> such as acme/shop#482/build, or the bare
+// name of a job, which means the one of the newest run that has it.
 func jobID(ctx context.Context, q *db.Queries, s Scope, ref string) (string, error) {
 	ref = strings.TrimSpace(ref)
 	if run, name, ok := splitJobRef(ref); ok {
@@ -93,10 +99,18 @@ func jobID(ctx context.Context, q *db.Queries, s Scope, ref string) (string, err
 	}
 	low, high, err := idRange(ref)
 	if err != nil {
-		return "", fmt.Errorf("job %q %w: give its id, or run/job such as acme/shop#482/build", ref, ErrNotFound)
+		return recentJob(ctx, q, s, ref)
 	}
 	ids, err := q.ReadJobIDsByPrefix(ctx, low, high, s.OrgID)
 	return only(ids, err, "job", ref)
+}
+
+func recentJob(ctx context.Context, q *db.Queries, s Scope, name string) (string, error) {
+	id, err := q.ReadRecentJobIDByName(ctx, db.ReadRecentJobIDByNameParams{Name: name, OrgID: s.OrgID, RoutingKey: s.RoutingKey, Recent: recentRuns})
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("job %q %w: give its name, its id, or run/job such as acme/shop#482/build", name, ErrNotFound)
+	}
+	return id, err
 }
 
 // splitJobRef cuts after the run: with a '#', at the first slash after it; else at the first slash.

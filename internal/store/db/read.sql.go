@@ -1046,6 +1046,36 @@ func (q *Queries) ReadQueueTotalsOfKey(ctx context.Context, orgID string, routin
 	return i, err
 }
 
+const readRecentJobIDByName = `-- name: ReadRecentJobIDByName :one
+SELECT j.id FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
+WHERE j.name = $1 AND j.run_id IN (
+  SELECT n.id FROM execution_runs n
+  WHERE n.org_id = $2 AND (CAST($3 AS TEXT) = '' OR n.routing_key = CAST($3 AS TEXT))
+  ORDER BY n.created_at DESC, n.id DESC LIMIT $4
+)
+ORDER BY r.created_at DESC, r.id DESC LIMIT 1
+`
+
+type ReadRecentJobIDByNameParams struct {
+	Name       string
+	OrgID      string
+	RoutingKey string
+	Recent     int32
+}
+
+// Of the newest of the last runs that has such a job.
+func (q *Queries) ReadRecentJobIDByName(ctx context.Context, arg ReadRecentJobIDByNameParams) (string, error) {
+	row := q.db.QueryRowContext(ctx, readRecentJobIDByName,
+		arg.Name,
+		arg.OrgID,
+		arg.RoutingKey,
+		arg.Recent,
+	)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const readRun = `-- name: ReadRun :one
 SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
   delivery_id, parent_run_id, created_at, started_at, finished_at, cancelled_by, failure_reason, failure_class, init_failure
