@@ -64,6 +64,7 @@ type Options struct {
 	Executable   string              // the agent's program; "" is this one
 	SecretKey    string              // KICI_SECRET_KEY
 	AdminToken   string              // KICI_BOOTSTRAP_ADMIN_TOKEN
+	ClusterName  string              // KICI_CLUSTER_NAME, for the first start (CLU-3); "" makes one up
 	Tune         func(*Tuning)       // changes defaults, for tests and the demo; may be nil
 	Getenv       func(string) string // for the variables of rooms (KICI_QUEUE_TIMEOUT_MS and so on); nil reads none
 	Log          *slog.Logger        // nil discards
@@ -83,6 +84,8 @@ type Server struct {
 	created  bool // the first admin token was made by this start
 
 	store    *store.Store
+	cluster  cluster.Identity
+	blobs    *blob.Store
 	access   *access.Service
 	secrets  *secret.Service
 	instance *cluster.Instance
@@ -108,6 +111,9 @@ type closer struct {
 	close func() error
 }
 
+// blobsFolder is the folder of the data directory with logs and other files.
+const blobsFolder = "blobs"
+
 // NewServer opens and checks everything that a server needs, and listens, but serves nothing yet. What goes wrong here is
 // the user's to mend, so every error says how.
 func NewServer(ctx context.Context, o Options) (*Server, error) {
@@ -115,7 +121,7 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openRooms, s.openNode, s.openSurfaces} {
+	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openAccess, s.openRooms, s.openNode, s.openSurfaces} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -227,6 +233,30 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 		return err
 	}
 	s.opened("store", s.store.Close)
+	return s.identify(ctx)
+}
+
+// identify finds out which cluster this is, and that the files here are its own (XC-109).
+func (s *Server) identify(ctx context.Context) (err error) {
+	if s.cluster, err = cluster.EnsureIdentity(ctx, s.store, s.o.ClusterName); err != nil {
+		return err
+	}
+	if s.o.ClusterName != "" && s.o.ClusterName != s.cluster.Name {
+		s.log.Warn("the cluster has a name already; KICI_CLUSTER_NAME is for the first start only", "component", "app", "cluster", s.cluster.Name)
+	}
+	if s.blobs, err = blob.Open(s.data.File(blobsFolder)); err != nil {
+		return err
+	}
+	s.opened("blob store", s.blobs.Close)
+	err = cluster.ClaimStorage(ctx, s.blobs, s.cluster)
+	if errors.Is(err, cluster.ErrForeign) {
+		return fmt.Errorf("%w; name the data directory of this database, or, to give it these files, remove %s", err, s.data.File(blobsFolder, cluster.Sentinel))
+	}
+	return err
+}
+
+// openAccess opens the secrets, makes the first token, and registers this server.
+func (s *Server) openAccess(ctx context.Context) error {
 	keys, err := secret.LoadKeyring(s.data.Path(), s.o.SecretKey)
 	if err != nil {
 		return err
@@ -251,12 +281,7 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 
 // openRooms builds the services.
 func (s *Server) openRooms(context.Context) error {
-	blobs, err := blob.Open(s.data.File("blobs"))
-	if err != nil {
-		return err
-	}
-	s.opened("blob store", blobs.Close)
-	s.logs = logs.New(blobs, s.store, s.metrics, s.log, logs.Config{Now: s.o.Now})
+	s.logs = logs.New(s.blobs, s.store, s.metrics, s.log, logs.Config{Now: s.o.Now})
 	s.opened("logs", s.logs.Close)
 	s.tuning.Run.ServerURL = s.URL()
 	s.runs = run.NewService(s.store, s.tuning.Run, s.env, s.log)

@@ -338,6 +338,30 @@ func TestTrustedProxies(t *testing.T) {
 	}
 }
 
+// XC-109: a data directory is not given to another cluster's database.
+func TestXC109ForeignDataDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := boot(t, Options{DataDir: dir, ClusterName: "one"})
+	if s.cluster.Name != "one" || s.cluster.ID == "" {
+		t.Errorf("cluster %+v", s.cluster)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kici.db", "kici.db-wal", "kici.db-shm"} {
+		_ = os.Remove(filepath.Join(dir, name))
+	}
+	sentinel := filepath.Join(dir, blobsFolder, cluster.Sentinel)
+	_, err := NewServer(t.Context(), Options{DataDir: dir, AllowRoot: true})
+	if !errors.Is(err, cluster.ErrForeign) || !strings.Contains(err.Error(), sentinel) {
+		t.Fatalf("got %v", err)
+	}
+	if err := os.Remove(sentinel); err != nil {
+		t.Fatal(err)
+	}
+	boot(t, Options{DataDir: dir})
+}
+
 func TestWorkerIsRefusedWithASentence(t *testing.T) {
 	err := runServer(t.Context(), serverFlags{role: "worker"}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "not built yet") {

@@ -86,7 +86,7 @@ func (s *Server) openNode(context.Context) error {
 	s.node, err = scaler.New(scaler.Deps{
 		Store: s.store, Config: s.scalers, Kinds: backendKinds(),
 		Host: backend.Host{
-			NodeID: s.data.InstanceID(), Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
+			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 		},
 		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
 	})

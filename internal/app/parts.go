@@ -56,7 +56,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	s.state.set("")
 	close(s.started)
-	s.log.Info("server is ready", "component", "app", "url", s.URL(), "data_dir", s.data.Path(), "database", string(s.store.Dialect()), "instance_id", s.data.InstanceID())
+	s.log.Info("server is ready", "component", "app", "url", s.URL(), "data_dir", s.data.Path(), "database", string(s.store.Dialect()), "instance_id", s.data.InstanceID(), "cluster", s.cluster.Name)
 	select {
 	case <-ctx.Done():
 		return nil

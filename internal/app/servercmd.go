@@ -103,7 +103,7 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 		return err
 	}
 	f.Log, f.Environ, f.Getenv = log, os.Environ(), os.Getenv
-	f.SecretKey, f.AdminToken = os.Getenv("KICI_SECRET_KEY"), os.Getenv(access.BootstrapVariable)
+	f.SecretKey, f.AdminToken, f.ClusterName = os.Getenv("KICI_SECRET_KEY"), os.Getenv(access.BootstrapVariable), os.Getenv("KICI_CLUSTER_NAME")
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s, err := NewServer(ctx, f.Options)

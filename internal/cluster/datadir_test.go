@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kici-go/kici/internal/blob"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/store/storetest"
@@ -148,4 +149,23 @@ func TestIdentity(t *testing.T) {
 			t.Error(again, err)
 		}
 	})
+}
+
+// XC-109: files of another cluster stop the start with the reason; unclaimed ones are claimed.
+func TestXC109ForeignStorage(t *testing.T) {
+	blobs, err := blob.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	ours, theirs := Identity{"id-1", "one"}, Identity{"id-2", "two"}
+	for range 2 {
+		if err := ClaimStorage(t.Context(), blobs, ours); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = ClaimStorage(t.Context(), blobs, theirs)
+	if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "id-1") || !strings.Contains(err.Error(), "id-2 (two)") {
+		t.Errorf("got %v", err)
+	}
 }

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"regexp"
+	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -44,4 +48,36 @@ func EnsureIdentity(ctx context.Context, st *store.Store, name string) (Identity
 		return Identity{}, fmt.Errorf("read cluster identity: %w", err)
 	}
 	return id, nil
+}
+
+// Sentinel is the object by which a storage says whose it is.
+const Sentinel = ".kici-cluster-id"
+
+// ErrForeign says that a storage belongs to another cluster.
+var ErrForeign = errors.New("the stored files belong to another cluster")
+
+type objects interface {
+	Get(key string) (*os.File, error)
+	Put(ctx context.Context, key string, r io.Reader) (int64, error)
+}
+
+// ClaimStorage checks that a storage is this cluster's; one that nobody has claimed becomes its (CLU-2).
+func ClaimStorage(ctx context.Context, o objects, id Identity) error {
+	f, err := o.Get(Sentinel)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = o.Put(ctx, Sentinel, strings.NewReader(id.ID+"\n"))
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", Sentinel, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 1024))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", Sentinel, err)
+	}
+	if owner := strings.TrimSpace(string(text)); owner != id.ID {
+		return fmt.Errorf("%w: %s, and the database is that of cluster %s (%s)", ErrForeign, owner, id.ID, id.Name)
+	}
+	return nil
 }

@@ -84,6 +84,7 @@ func SetKey(i int, key string) string { return "labelSets[" + strconv.Itoa(i) + 
 // Host is what a backend gets from the node that runs it.
 type Host struct {
 	NodeID  string
+	Cluster string   // its name, for what backends name outside their own folder (CLU-3)
 	Dir     string   // data directory; backends keep their files below <Dir>/agents
 	Binary  string   // this executable, which is its own agent (D15)
 	Environ []string // of this process
