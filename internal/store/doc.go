@@ -2,8 +2,8 @@
 // the rules of writing to them. It is the only room that knows SQL; what rows mean belongs to the services.
 //
 // Write is the only way to change anything. When it returns nil the change is on disk. On SQLite one goroutine owns the
-// one writing connection and puts the requests that wait into one transaction, each in its own savepoint, because a disk
-// gives a few thousand synchronous commits a second and a server needs more (D27). On PostgreSQL each Write is a
+// one writing connection and puts the requests that wait into one transaction, because a disk gives a few thousand
+// synchronous commits a second and a server needs more (D27); one that fails takes nobody else with it. On PostgreSQL each Write is a
 // transaction of its own, repeated when the database asks for it. So a transaction function may run more than once, and on
 // SQLite everybody waits for it: it reads and writes rows, calls nothing else and never blocks.
 //

@@ -222,6 +222,44 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
+// Some requests of a group fail: the others are durable all the same, in one commit.
+func TestFailuresInAGroupAreTheirOwn(t *testing.T) {
+	s := openDir(t, t.TempDir())
+	waiting := s.engine.(*sqliteEngine).requests
+	var wg sync.WaitGroup
+	const others = 40
+	errBoom := errors.New("boom")
+	var once sync.Once
+	ask := func() {
+		for i := range others {
+			wg.Go(func() {
+				err := s.Write(t.Context(), func(tx *Tx) error {
+					if err := tx.InsertOrg(t.Context(), fmt.Sprint("o", i), tx.Now()); err != nil || i%10 != 7 {
+						return err
+					}
+					return errBoom
+				})
+				if (i%10 == 7) != errors.Is(err, errBoom) {
+					t.Errorf("request %d: %v", i, err)
+				}
+			})
+		}
+		for len(waiting) < others {
+			runtime.Gosched()
+		}
+	}
+	if err := s.Write(t.Context(), func(*Tx) error { once.Do(ask); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if n := countOrgs(t, s); n != others-4 {
+		t.Errorf("%d rows", n)
+	}
+	if st := s.Stats(); st.Writes != others+1-4 || st.Commits != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // When the commit itself fails nobody is told otherwise, and the next one works.
 func TestFailedCommitFailsEverybody(t *testing.T) {
 	s := openDir(t, t.TempDir())

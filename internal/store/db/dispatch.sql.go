@@ -666,7 +666,7 @@ func (q *Queries) DispatchWantsAgent(ctx context.Context, id string) (int64, err
 
 const dispatchWindow = `-- name: DispatchWindow :many
 SELECT id, run_id, queued_at FROM execution_jobs
-WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 ORDER BY queued_at, id LIMIT $2
+WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 ORDER BY queued_at, id LIMIT CAST($2 AS INTEGER)
 `
 
 type DispatchWindowRow struct {
@@ -675,8 +675,9 @@ type DispatchWindowRow struct {
 	QueuedAt sql.NullInt64
 }
 
-func (q *Queries) DispatchWindow(ctx context.Context, shape string, limit int32) ([]DispatchWindowRow, error) {
-	rows, err := q.db.QueryContext(ctx, dispatchWindow, shape, limit)
+// The cast keeps SQLite from preparing the statement anew at every use, as it does for a bare parameter of LIMIT.
+func (q *Queries) DispatchWindow(ctx context.Context, shape string, maxRows int32) ([]DispatchWindowRow, error) {
+	rows, err := q.db.QueryContext(ctx, dispatchWindow, shape, maxRows)
 	if err != nil {
 		return nil, err
 	}

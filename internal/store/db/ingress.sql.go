@@ -16,7 +16,7 @@ UPDATE deliveries SET status = 'processing', claimed_by = $1, claimed_until = $2
 WHERE id IN (
   SELECT d.id FROM deliveries d
   WHERE d.finished_at IS NULL AND d.next_attempt_at <= $3 AND d.claimed_until <= $3
-  ORDER BY d.next_attempt_at, d.id LIMIT $4
+  ORDER BY d.next_attempt_at, d.id LIMIT CAST($4 AS INTEGER)
   FOR UPDATE SKIP LOCKED)
 RETURNING id, org_id, delivery_id, source_id, routing_key, kind, event, action, repo, ref, sha, status, duplicates, body_encoding, body_size, body_sha256, received_at, claimed_by, claimed_until, attempts, next_attempt_at, finished_at, matched, run_id, error, headers, decisions, body
 `
@@ -28,6 +28,7 @@ type ClaimDeliveriesParams struct {
 	MaxRows      int32
 }
 
+// The cast of LIMIT keeps SQLite from preparing the statement anew at every use.
 func (q *Queries) ClaimDeliveries(ctx context.Context, arg ClaimDeliveriesParams) ([]Delivery, error) {
 	rows, err := q.db.QueryContext(ctx, claimDeliveries,
 		arg.ClaimedBy,
@@ -138,7 +139,7 @@ func (q *Queries) CountDuplicateDelivery(ctx context.Context, orgID string, deli
 }
 
 const countOpenDeliveries = `-- name: CountOpenDeliveries :one
-SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT $1) AS o
+SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST($1 AS INTEGER)) AS o
 `
 
 func (q *Queries) CountOpenDeliveries(ctx context.Context, maxRows int32) (int64, error) {

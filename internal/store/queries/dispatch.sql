@@ -38,8 +38,9 @@ WITH RECURSIVE s(shape) AS (
 SELECT CAST(s.shape AS TEXT) AS shape FROM s WHERE s.shape IS NOT NULL;
 
 -- name: DispatchWindow :many
+-- The cast keeps SQLite from preparing the statement anew at every use, as it does for a bare parameter of LIMIT.
 SELECT id, run_id, queued_at FROM execution_jobs
-WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 ORDER BY queued_at, id LIMIT $2;
+WHERE status = 'queued' AND agent_id IS NULL AND shape = sqlc.arg(shape) ORDER BY queued_at, id LIMIT CAST(sqlc.arg(max_rows) AS INTEGER);
 
 -- name: DispatchShapeSample :one
 SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes FROM execution_jobs

@@ -21,12 +21,13 @@ WHERE org_id = sqlc.arg(org_id) AND delivery_id = sqlc.arg(delivery_id) AND rece
 SELECT id, received_at, status, run_id FROM deliveries WHERE org_id = $1 AND delivery_id = $2;
 
 -- name: ClaimDeliveries :many
+-- The cast of LIMIT keeps SQLite from preparing the statement anew at every use.
 UPDATE deliveries SET status = 'processing', claimed_by = sqlc.arg(claimed_by), claimed_until = sqlc.arg(claimed_until),
   attempts = attempts + 1
 WHERE id IN (
   SELECT d.id FROM deliveries d
   WHERE d.finished_at IS NULL AND d.next_attempt_at <= sqlc.arg(now) AND d.claimed_until <= sqlc.arg(now)
-  ORDER BY d.next_attempt_at, d.id LIMIT sqlc.arg(max_rows)
+  ORDER BY d.next_attempt_at, d.id LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)
   FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
@@ -59,4 +60,4 @@ UPDATE deliveries SET status = 'received', finished_at = NULL, attempts = 0, err
 WHERE org_id = sqlc.arg(org_id) AND id = sqlc.arg(id) AND status = 'failed';
 
 -- name: CountOpenDeliveries :one
-SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT sqlc.arg(max_rows)) AS o;
+SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)) AS o;
