@@ -1,12 +1,10 @@
 package scaler
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -70,10 +68,8 @@ type LabelSet struct {
 
 // LoadOptions are what a file is read against.
 type LoadOptions struct {
-	Dir    string // folder of fragments (CF-1), '' = none
-	Kinds  []backend.Kind
-	GOOS   string // '' = this host's
-	GOARCH string
+	Dir   string // folder of fragments (CF-1), '' = none
+	Kinds []backend.Kind
 }
 
 // LoadConfig reads and checks scalers.yaml. It returns every problem at once; the Config is nil when one of them is no mere
@@ -99,7 +95,6 @@ func ParseConfig(file string, data []byte, o LoadOptions) (*Config, []Problem) {
 }
 
 func newLoader(o LoadOptions) *loader {
-	o.GOOS, o.GOARCH = cmp.Or(o.GOOS, runtime.GOOS), cmp.Or(o.GOARCH, runtime.GOARCH)
 	return &loader{options: o, config: Config{GlobalMaxAgents: DefaultGlobalMaxAgents}}
 }
 

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
@@ -29,7 +32,7 @@ func testKinds() []backend.Kind {
 
 func parse(t *testing.T, text string) (*Config, []Problem) {
 	t.Helper()
-	return ParseConfig("scalers.yaml", []byte(text), LoadOptions{Kinds: testKinds(), GOOS: "linux", GOARCH: "amd64"})
+	return ParseConfig("scalers.yaml", []byte(text), LoadOptions{Kinds: testKinds()})
 }
 
 func TestDefaultConfigIsValid(t *testing.T) {
@@ -140,7 +143,7 @@ func TestXS3GateAbsentFromASet(t *testing.T) {
 	if c == nil || len(problems) > 0 {
 		t.Fatalf("taints are requestable: %v", problems)
 	}
-	set := c.Scalers[0].offers(testKinds()[0], "linux", "amd64")[0]
+	set := c.Scalers[0].offers(testKinds()[0], Platform{"linux", "amd64"})[0]
 	if strings.Join(set.Gate, ",") != "arm64,macos" || strings.Join(set.AgentLabels, ",") != "arm64,build,kici:agent:bare-metal,kici:role:builder,kici:role:init-runner,kici:scaler:a,macos" {
 		t.Errorf("set %+v", set)
 	}
@@ -148,6 +151,38 @@ func TestXS3GateAbsentFromASet(t *testing.T) {
 		t.Errorf("enriched %v", set.Enriched)
 	}
 	expect(t, entry("    labelSets: [{labels: [macos]}]\n"), "macos is taken as a platform that jobs must name", true)
+}
+
+// A pool carries its host's labels, and a gate only where its platform is declared: on an arm64 machine the first scalers.yaml runs
+// what says just "linux", as the demo does.
+func TestHostPlatformIsNoGate(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		c, problems := ParseConfig("scalers.yaml", []byte(DefaultConfig(DefaultOptions{CPUs: 2, Labels: []string{"linux"}})),
+			LoadOptions{Kinds: testKinds()})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		set := c.Scalers[0].offers(testKinds()[0], Platform{"linux", arch})[0]
+		if len(set.Gate) > 0 || !ci.HasAll(set.Enriched, []string{"kici:arch:" + arch, "kici:os:linux", "linux"}) {
+			t.Errorf("%s: %+v", arch, set)
+		}
+		if slices.ContainsFunc(set.Enriched, func(l string) bool { return strings.HasSuffix(l, ":") }) {
+			t.Errorf("%s: an empty label: %v", arch, set.Enriched)
+		}
+		in := placement.Snapshot{
+			Now: 1, Nodes: []placement.Node{{ID: "n", Name: "n", Live: true, GlobalMaxAgents: 2}},
+			Scalers: []placement.Scaler{{NodeID: "n", Name: "local", Type: "bare-metal", Ready: true, MaxAgents: 2, LabelSets: []placement.LabelSet{set}}},
+			Shapes:  []placement.Shape{{Key: "s", OrgID: "o", Labels: []string{"linux"}, Jobs: []placement.Job{{ID: "j"}}, Total: 1}},
+		}
+		if out := placement.Decide(in); len(out.Launch) != 1 {
+			t.Errorf("%s: a job for linux is not launched: %+v", arch, out)
+		}
+	}
+	c, _ := ParseConfig("scalers.yaml", []byte(entry("    platform: {arch: arm64}\n    labelSets: [{labels: [linux]}]\n")),
+		LoadOptions{Kinds: testKinds()})
+	if set := c.Scalers[0].offers(testKinds()[0], Platform{"linux", "amd64"})[0]; strings.Join(set.Gate, ",") != "arm64" {
+		t.Errorf("a declared platform is no gate: %+v", set)
+	}
 }
 
 func TestXS4PoolWithoutResources(t *testing.T) {
@@ -203,7 +238,7 @@ func TestRolesBecomeLabels(t *testing.T) {
 			t.Fatal(problems)
 		}
 		var got []string
-		for _, l := range c.Scalers[0].offers(testKinds()[0], "linux", "amd64")[0].AgentLabels {
+		for _, l := range c.Scalers[0].offers(testKinds()[0], Platform{"linux", "amd64"})[0].AgentLabels {
 			if strings.HasPrefix(l, "kici:role:") {
 				got = append(got, l)
 			}
@@ -261,7 +296,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("version: 1\nscalers: &s\n  - *s\n"))
 	f.Add([]byte(entry("    platform: {os: macos}\n    roles: [builder]\n    labelSets: [{labels: [a], resources: {requests: {cpus: 1}}, env: {A: b}}]\n")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, problems := ParseConfig("f", data, LoadOptions{Kinds: testKinds(), GOOS: "linux", GOARCH: "amd64"})
+		c, problems := ParseConfig("f", data, LoadOptions{Kinds: testKinds()})
 		if (c == nil) != (Errors(problems) != nil) {
 			t.Fatalf("configuration %v with problems %v", c, problems)
 		}
@@ -270,7 +305,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		for i := range c.Scalers {
 			e := &c.Scalers[i]
-			for _, s := range e.offers(testKinds()[0], "linux", "amd64") {
+			for _, s := range e.offers(testKinds()[0], Platform{"linux", "amd64"}) {
 				if len(s.Declared) == 0 || len(s.Gate) > 0 && len(s.AgentLabels) == 0 {
 					t.Fatalf("set %+v", s)
 				}

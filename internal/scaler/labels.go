@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -14,21 +15,21 @@ var platformLike = map[string]string{
 	"macos": "macos", "darwin": "macos", "windows": "windows", "win32": "windows", "arm64": "arm64", "aarch64": "arm64",
 }
 
-// resolved is the platform of a pool (SC-8): declared, else the host's where agents have it, else unknown.
-func (l *loader) resolved(e *Entry, kind backend.Kind) (p Platform, known bool) {
-	p = e.Platform
-	if kind.HostPlatform {
-		if p.OS == "" {
-			p.OS = l.options.GOOS
-		}
-		if p.Arch == "" {
-			p.Arch = l.options.GOARCH
-		}
+// routed is the platform that a pool's jobs may name (SC-8): declared, else the host's where agents have it, else linux on the host's
+// architecture, which is assumed for routing only.
+func (e *Entry) routed(kind backend.Kind, host Platform) Platform {
+	p := e.Platform
+	switch {
+	case kind.HostPlatform:
+		p.OS, p.Arch = cmp.Or(p.OS, host.OS), cmp.Or(p.Arch, host.Arch)
+	case p == Platform{}:
+		p = Platform{"linux", host.Arch}
 	}
-	return p, p != Platform{}
+	return p
 }
 
-// taints are the plain labels of a platform that a job must name to get there (SC-9).
+// taints are the plain labels of a declared platform that a job must name to get there (SC-9). What a host merely is taints nothing:
+// on an arm64 machine, "linux" means that machine (docs/decisions/0007).
 func taints(p Platform) []string {
 	var out []string
 	switch p.OS {
@@ -55,9 +56,7 @@ func gate(e *Entry, s *LabelSet, taints []string) (labels, shim []string) {
 
 // checkGates refuses a set whose gate no job could name (CF-8) and warns about reliance on the shim.
 func (l *loader) checkGates(r reader, e *Entry) {
-	kind, _ := l.kind(e.Type)
-	p, _ := l.resolved(e, kind)
-	t := taints(p)
+	t := taints(e.Platform)
 	for i := range e.LabelSets {
 		s := &e.LabelSets[i]
 		labels, shim := gate(e, s, t)
@@ -74,15 +73,10 @@ func (l *loader) checkGates(r reader, e *Entry) {
 	}
 }
 
-// offers are the label sets of an entry, enriched for routing (SC-5) and for what agents carry (SC-6).
-func (e *Entry) offers(kind backend.Kind, goos, goarch string) []placement.LabelSet {
-	l := loader{options: LoadOptions{GOOS: goos, GOARCH: goarch}}
-	p, known := l.resolved(e, kind)
-	t := taints(p)
-	routed := p
-	if !known {
-		routed = Platform{"linux", goarch} // SC-8: assumed for routing only
-	}
+// offers are the label sets of an entry, enriched for routing (SC-5) and for what agents carry (SC-6), on a host of this platform.
+func (e *Entry) offers(kind backend.Kind, host Platform) []placement.LabelSet {
+	t := taints(e.Platform)
+	routed := e.routed(kind, host)
 	own := []string{"kici:agent:" + e.Type, "kici:scaler:" + e.Name}
 	for _, role := range e.Roles {
 		own = append(own, "kici:role:"+role)

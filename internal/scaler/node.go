@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"sync"
 	"time"
 
@@ -94,7 +95,7 @@ func New(d Deps) (*Node, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("scaler %s: %w", e.Name, err), n.Close())
 		}
-		m := &managed{id: ScalerID{e.Name, e.Type}, entry: e, backend: b, position: i, offers: e.offers(kind, "", "")}
+		m := &managed{id: ScalerID{e.Name, e.Type}, entry: e, backend: b, position: i, offers: e.offers(kind, Platform{runtime.GOOS, runtime.GOARCH})}
 		n.add(m)
 	}
 	return n, nil
