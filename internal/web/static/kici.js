@@ -47,7 +47,7 @@
   // The log. It keeps to its end until the reader scrolls up; Follow takes it back. Old lines leave a page that follows.
   const log = $("#log");
   const button = $("#follow");
-  const [most, keep] = [6000, 4000];
+  const [most, keep] = [3000, 2000];
   let follow = true;
   const toEnd = () => { if (log && follow) log.scrollTop = log.scrollHeight; };
   let pending = []; // what arrived since the last frame
