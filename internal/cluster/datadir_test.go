@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/blob"
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/store/storetest"
@@ -121,7 +122,7 @@ func TestInstanceLife(t *testing.T) {
 		if r := row(t, st); r.Draining || r.ReadyAt != 0 || !Live(r, time.Now().UnixMilli()) {
 			t.Errorf("started again: %+v", r)
 		}
-		time.Sleep(StaleAfter)
+		time.Sleep(ci.InstanceTimeout)
 		if Live(row(t, st), time.Now().UnixMilli()) {
 			t.Error("a silent instance counts as alive")
 		}

@@ -6,15 +6,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
-// HeartbeatInterval is how often an instance says that it lives; StaleAfter is when others stop believing it (CLU-7).
+// HeartbeatInterval is how often an instance says that it lives (CLU-7); ci.InstanceTimeout is when others stop believing it.
 const (
 	HeartbeatInterval = 10 * time.Second
-	StaleAfter        = 3 * HeartbeatInterval
 	stopTimeout       = 5 * time.Second
 )
 
@@ -111,5 +111,5 @@ func (i *Instance) beat(ctx context.Context) error {
 
 // Live tells whether the instance of this row is alive at the store's instant now.
 func Live(row db.ClusterInstance, now int64) bool {
-	return row.HeartbeatAt > now-StaleAfter.Milliseconds()
+	return ci.InstanceLive(row.HeartbeatAt, now)
 }

@@ -16,7 +16,6 @@ type Settings struct {
 	SpawnTimeout    time.Duration // requested → registered, until the node sets its own deadline
 	UnroutableGrace time.Duration // KICI_UNROUTABLE_GRACE_MS: QUE-14; 0 never ends a job for it
 	JobStale        time.Duration // KICI_JOB_STALE_MS: without a job heartbeat (STL-1)
-	InstanceTimeout time.Duration // without an instance heartbeat (QUE-13)
 	CancelRedrive   time.Duration // CAN-5; after twice as long the orchestrator ends the jobs itself
 	SweepInterval   time.Duration // NEED-8
 	Window          int           // jobs read per shape and pass (D30)
@@ -27,7 +26,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		Interval: time.Second, AckTimeout: 10 * time.Second, RecoveryGrace: 60 * time.Second, SpawnTimeout: 300 * time.Second,
-		UnroutableGrace: 120 * time.Second, JobStale: 120 * time.Second, InstanceTimeout: 120 * time.Second,
+		UnroutableGrace: 120 * time.Second, JobStale: 120 * time.Second,
 		CancelRedrive: 240 * time.Second, SweepInterval: 60 * time.Second, Window: 500, MovesPerWrite: 100,
 	}
 }

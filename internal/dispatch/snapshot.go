@@ -92,7 +92,7 @@ func (r *reader) nodes(ctx context.Context, v *view) error {
 		return err
 	}
 	for _, n := range rows {
-		live := n.HeartbeatAt > r.now-r.settings.InstanceTimeout.Milliseconds()
+		live := ci.InstanceLive(n.HeartbeatAt, r.now)
 		r.live[n.InstanceID] = live
 		v.snapshot.Nodes = append(v.snapshot.Nodes, placement.Node{
 			ID: n.InstanceID, Name: n.Name, Live: live, Draining: n.Draining, GlobalMaxAgents: n.GlobalMaxAgents,

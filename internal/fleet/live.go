@@ -17,7 +17,6 @@ const (
 	pulseEvery = time.Second
 	sweepEvery = 10 * time.Second
 	stopWithin = 5 * time.Second
-	aliveFor   = time.Minute // a coordinator whose heartbeat is older is dead (QUE-13)
 )
 
 // Run delivers and watches until ctx ends. It then closes every connection with "going away" and leaves the rows as they
@@ -165,7 +164,7 @@ func (f *Fleet) orphans(ctx context.Context, instanceID string) error {
 	for {
 		var rows []db.FleetOrphansRow
 		err := f.Store.Write(ctx, func(tx *store.Tx) (err error) {
-			rows, err = tx.FleetOrphans(ctx, instanceID, tx.Now()-aliveFor.Milliseconds())
+			rows, err = tx.FleetOrphans(ctx, instanceID, tx.Now()-ci.InstanceTimeout.Milliseconds())
 			if err != nil {
 				return fmt.Errorf("read orphaned sessions: %w", err)
 			}

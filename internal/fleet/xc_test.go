@@ -117,7 +117,14 @@ func onlyItsOwnRows(t *testing.T, r *rig) {
 	if row := r.agent(managedID); row.InstanceID != instance || r.jobStatus(d.JobID) != "running" {
 		t.Errorf("the sibling's start took %+v, job %s", row, r.jobStatus(d.JobID))
 	}
-	beat(2 * aliveFor)
+	beat(ci.InstanceTimeout - 10*time.Second)
+	if err := sibling.sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if row := r.agent(managedID); row.InstanceID != instance {
+		t.Errorf("a coordinator that is alive for placement lost its agents: %+v", row)
+	}
+	beat(ci.InstanceTimeout + time.Second)
 	if err := sibling.sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}

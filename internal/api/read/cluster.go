@@ -81,9 +81,6 @@ func agentOf(x db.ReadAgentsRow, s Scope) client.Agent {
 	return a
 }
 
-// NodeLostAfter is how old the heartbeat of a node may be (it is renewed every 10 s).
-const NodeLostAfter = 35 * time.Second
-
 const (
 	failureWindow = 24 * time.Hour
 	maxFailures   = 5 // shown per scaler
@@ -151,7 +148,7 @@ func scalerOf(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) client.Sc
 func scalerState(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) (state, text string) {
 	node := first(x.NodeName.String, x.NodeID)
 	switch {
-	case x.NodeHeartbeat.Int64 < now-NodeLostAfter.Milliseconds():
+	case !ci.InstanceLive(x.NodeHeartbeat.Int64, now):
 		return "node lost", "nothing was heard from " + node
 	case x.Retiring:
 		return "retiring", "no longer in scalers.yaml; ends with its last agent"

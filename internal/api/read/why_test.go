@@ -140,7 +140,8 @@ func TestScalerStates(t *testing.T) {
 		"not ready":   {with(func(x *db.ReadScalersRow) { x.Ready, x.NotReady = false, "no such user" }), db.ReadScalerUsageRow{}, "not ready", "no such user"},
 		"retiring":    {with(func(x *db.ReadScalersRow) { x.Retiring = true }), db.ReadScalerUsageRow{}, "retiring", "no longer in scalers.yaml; ends with its last agent"},
 		"draining":    {with(func(x *db.ReadScalersRow) { x.NodeDraining = sql.NullBool{Bool: true, Valid: true} }), db.ReadScalerUsageRow{}, "draining", "hydra takes no new work"},
-		"node lost":   {with(func(x *db.ReadScalersRow) { x.NodeHeartbeat = num(now - 60_000) }), db.ReadScalerUsageRow{}, "node lost", "nothing was heard from hydra"},
+		"node lost":   {with(func(x *db.ReadScalersRow) { x.NodeHeartbeat = num(now - 120_000) }), db.ReadScalerUsageRow{}, "node lost", "nothing was heard from hydra"},
+		"node slow":   {with(func(x *db.ReadScalersRow) { x.NodeHeartbeat = num(now - 119_000) }), db.ReadScalerUsageRow{}, "ready", ""},
 	} {
 		if state, text := scalerState(tc.x, tc.u, now); state != tc.state || text != tc.text {
 			t.Errorf("%s: %q, %q", name, state, text)
