@@ -72,7 +72,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (n int64, err 
 	if err = s.root.Rename(tmp, key); err != nil {
 		return n, fmt.Errorf("put %s: %w", key, err)
 	}
-	return n, s.syncDirs(append(made, path.Dir(key)))
+	return n, s.SyncFolders(append(made, path.Dir(key)))
 }
 
 // Get opens the object under key, or returns ErrNotFound.
@@ -132,42 +132,61 @@ func (s *Store) Delete(key string) error {
 // Grow opens the file under key for reading and writing at its end, making it when missing. The file and its folders are
 // durable when Grow returns; what is written is when Sync does.
 func (s *Store) Grow(key string) (*os.File, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	f, err := s.root.OpenFile(key, os.O_RDWR, 0o600)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return f, err
-	}
-	made, err := s.mkdirs(path.Dir(key))
+	f, made, err := s.GrowLater(key)
 	if err != nil {
 		return nil, err
 	}
-	if f, err = s.root.OpenFile(key, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, err
-	}
-	if err := s.syncDirs(append(made, path.Dir(key))); err != nil {
+	if err := s.SyncFolders(made); err != nil {
 		_ = f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// mkdirs makes dir and returns the folders whose entries changed, so that they can be synced.
-func (s *Store) mkdirs(dir string) (changed []string, err error) {
-	for at := dir; at != "."; at = path.Dir(at) {
-		if _, err := s.root.Stat(at); err == nil {
-			break
-		}
-		changed = append(changed, path.Dir(at))
+// GrowLater is Grow for whoever will sync the file anyway: it leaves the file's own entry to be made durable, by SyncFolders with
+// the folders that it returns. Behind a sync of the file that costs next to nothing.
+func (s *Store) GrowLater(key string) (f *os.File, changed []string, err error) {
+	if err := checkKey(key); err != nil {
+		return nil, nil, err
 	}
-	if len(changed) == 0 {
-		return nil, nil
+	f, err = s.root.OpenFile(key, os.O_RDWR, 0o600)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return f, nil, err
 	}
-	return changed, s.root.MkdirAll(dir, 0o700)
+	made, err := s.mkdirs(path.Dir(key))
+	if err != nil {
+		return nil, nil, err
+	}
+	if f, err = s.root.OpenFile(key, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, nil, err
+	}
+	return f, append(made, path.Dir(key)), nil
 }
 
-func (s *Store) syncDirs(dirs []string) error {
+// mkdirs makes dir and returns the folders whose entries changed, so that they can be synced. It begins at the end, because most of
+// the folders are there.
+func (s *Store) mkdirs(dir string) (changed []string, err error) {
+	if dir == "." {
+		return nil, nil
+	}
+	err = s.root.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if changed, err = s.mkdirs(path.Dir(dir)); err != nil {
+			return nil, err
+		}
+		err = s.root.Mkdir(dir, 0o700)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist): // or somebody was faster
+		return changed, nil
+	case err != nil:
+		return nil, err
+	}
+	return append(changed, path.Dir(dir)), nil
+}
+
+// SyncFolders makes the entries of folders durable.
+func (s *Store) SyncFolders(dirs []string) error {
 	for _, dir := range dirs {
 		d, err := s.root.Open(dir)
 		if err != nil {

@@ -104,6 +104,7 @@ type jobLog struct {
 type stepLog struct {
 	file         *os.File // nil while it cannot be opened
 	size, synced int64
+	unsynced     []string // folders whose entries are not durable yet
 	skew         int64
 	gap          int64 // dropped and not marked yet
 	failedSince  time.Time
@@ -119,6 +120,17 @@ func (j *jobLog) retire() {
 	j.release()
 }
 
+// size is what the job has stored, if nobody is at work on it just now.
+func (j *jobLog) size() (total int64, known bool) {
+	select {
+	case j.turn <- struct{}{}:
+		defer j.release()
+		return j.total, j.loaded && !j.retired && !j.truncated
+	default:
+		return 0, false
+	}
+}
+
 func (j *jobLog) close() {
 	j.retired = true
 	for _, st := range j.steps {
@@ -127,6 +139,9 @@ func (j *jobLog) close() {
 		}
 		if st.file != nil {
 			_ = st.file.Close()
+		}
+		if err := j.store.blobs.SyncFolders(st.unsynced); err != nil { // nobody knows of them when the file is opened again
+			j.store.log.Warn("sync folders of log", "run_id", j.job.RunID, "job_id", j.job.JobID, "err", err)
 		}
 	}
 	j.steps = nil
@@ -253,14 +268,18 @@ func (j *jobLog) sync(step int) (int64, error) {
 	if st.file == nil || st.synced == st.size {
 		return st.offset(), nil
 	}
-	if err := st.file.Sync(); err != nil {
+	err := st.file.Sync()
+	if err == nil {
+		err = j.store.blobs.SyncFolders(st.unsynced)
+	}
+	if err != nil {
 		// The kernel may have dropped the pages: look at the file again before saying what is there.
 		j.store.metrics.LogFailures.Inc()
 		_ = st.file.Close()
 		delete(j.steps, step)
 		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	st.synced = st.size
+	st.synced, st.unsynced = st.size, nil
 	return st.offset(), nil
 }
 

@@ -126,6 +126,14 @@ func (s *Store) DeleteRun(runID string) error {
 
 // Bytes returns how much is stored for an attempt of a job.
 func (s *Store) Bytes(job Job) int64 {
+	s.mu.Lock()
+	j := s.jobs[job]
+	s.mu.Unlock()
+	if j != nil {
+		if total, known := j.size(); known {
+			return total
+		}
+	}
 	total, _ := s.onDisk(job)
 	return total
 }

@@ -21,7 +21,7 @@ func (j *jobLog) open(step int) (*stepLog, error) {
 	if st.file != nil {
 		return st, nil
 	}
-	f, err := j.store.blobs.Grow(stepKey(j.job, step))
+	f, changed, err := j.store.blobs.GrowLater(stepKey(j.job, step))
 	if err != nil {
 		return st, fmt.Errorf("open step log: %w", err)
 	}
@@ -31,7 +31,7 @@ func (j *jobLog) open(step int) (*stepLog, error) {
 		return st, fmt.Errorf("open step log: %w", err)
 	}
 	dropped := st.offset() // of a file that could not be opened until now
-	st.file, st.size = f, size
+	st.file, st.size, st.unsynced = f, size, changed
 	switch skew, marked := j.scanGaps(f, step, size); {
 	case marked:
 		st.skew = skew

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/wire"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
@@ -35,32 +36,27 @@ func (s *Service) AgentContexts(ctx context.Context, jobID string) (wire.Context
 }
 
 func (s *Service) agentFacts(ctx context.Context, tx *store.Tx, jobID string) (facts, error) {
-	runID, err := tx.RunOfJob(ctx, jobID)
+	row, err := tx.JobAndItsRun(ctx, jobID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return facts{}, ErrNoJob
 	}
 	if err != nil {
-		return facts{}, fmt.Errorf("find run of job: %w", err)
-	}
-	row, err := tx.ViewRun(ctx, runID)
-	if err != nil {
-		return facts{}, fmt.Errorf("read run: %w", err)
-	}
-	job, err := tx.JobDefinition(ctx, jobID)
-	if err != nil {
 		return facts{}, fmt.Errorf("read job: %w", err)
 	}
-	needs, err := tx.NeedsOfJob(ctx, jobID)
-	if err != nil {
-		return facts{}, fmt.Errorf("read needs: %w", err)
-	}
-	f := facts{server: s.settings.ServerURL, matrix: json.RawMessage(job.Matrix), needs: needsContext(needs), job: &lock.Job{}}
+	f := facts{server: s.settings.ServerURL, matrix: json.RawMessage(row.Matrix), job: &lock.Job{}}
 	f.run.ID, f.run.Number, f.run.Repo, f.run.Workflow = row.ID, row.Number, row.Repo, row.Workflow
 	f.run.Actor, f.run.RunAttempt = row.Actor, row.RunAttempt
-	for text, into := range map[string]any{row.Event: &f.event, row.Inputs: &f.inputs, job.LockJob: f.job} {
+	for text, into := range map[string]any{row.Event: &f.event, row.Inputs: &f.inputs, row.LockJob: f.job} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
 			return facts{}, fmt.Errorf("decode job: %w", err)
 		}
 	}
+	var needs []db.NeedsOfJobRow
+	if len(f.job.Needs) > 0 {
+		if needs, err = tx.NeedsOfJob(ctx, jobID); err != nil {
+			return facts{}, fmt.Errorf("read needs: %w", err)
+		}
+	}
+	f.needs = needsContext(needs)
 	return f, nil
 }

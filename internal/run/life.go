@@ -72,22 +72,18 @@ func (s *Service) open(ctx context.Context, tx *store.Tx, runID string) (l *life
 
 // openJob locks a job and, before it, its run.
 func (s *Service) openJob(ctx context.Context, tx *store.Tx, jobID string) (l *life, job db.LockJobRow, found bool, err error) {
-	runID, err := tx.RunOfJob(ctx, jobID)
+	row, err := tx.LockRunOfJob(ctx, jobID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, job, false, nil
 	}
 	if err != nil {
-		return nil, job, false, fmt.Errorf("find run of job: %w", err)
-	}
-	l, found, err = s.open(ctx, tx, runID)
-	if err != nil || !found {
-		return nil, job, false, err
+		return nil, job, false, fmt.Errorf("lock run of job: %w", err)
 	}
 	job, err = tx.LockJob(ctx, jobID)
 	if err != nil {
 		return nil, job, false, fmt.Errorf("lock job: %w", err)
 	}
-	return l, job, true, nil
+	return &life{s: s, tx: tx, ctx: ctx, now: tx.Now(), run: db.LockRunRow(row)}, job, true, nil
 }
 
 func (l *life) definition() (*definition, error) {

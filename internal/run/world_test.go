@@ -160,12 +160,12 @@ func (w *world) assign(jobID string) (agentID string, attempt int) {
 			return err
 		}
 		attempt = int(a)
-		runID, err := tx.RunOfJob(ctx, jobID)
+		j, err := tx.LockJob(ctx, jobID)
 		if err != nil {
 			return err
 		}
 		return tx.DispatchInsertAssignment(ctx, db.DispatchInsertAssignmentParams{
-			JobID: jobID, Attempt: a, RunID: runID, AgentID: agentID, CreatedAt: now, AckBy: now + 10_000,
+			JobID: jobID, Attempt: a, RunID: j.RunID, AgentID: agentID, CreatedAt: now, AckBy: now + 10_000,
 		})
 	})
 	return agentID, attempt

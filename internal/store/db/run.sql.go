@@ -505,6 +505,42 @@ func (q *Queries) InsertRunNeeds(ctx context.Context, arg InsertRunNeedsParams) 
 	return err
 }
 
+const jobAndItsRun = `-- name: JobAndItsRun :one
+SELECT r.id, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
+FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = $1
+`
+
+type JobAndItsRunRow struct {
+	ID         string
+	Number     int64
+	Repo       string
+	Workflow   string
+	Actor      string
+	RunAttempt int64
+	Event      string
+	Inputs     string
+	LockJob    string
+	Matrix     string
+}
+
+func (q *Queries) JobAndItsRun(ctx context.Context, id string) (JobAndItsRunRow, error) {
+	row := q.db.QueryRowContext(ctx, jobAndItsRun, id)
+	var i JobAndItsRunRow
+	err := row.Scan(
+		&i.ID,
+		&i.Number,
+		&i.Repo,
+		&i.Workflow,
+		&i.Actor,
+		&i.RunAttempt,
+		&i.Event,
+		&i.Inputs,
+		&i.LockJob,
+		&i.Matrix,
+	)
+	return i, err
+}
+
 const jobDefinition = `-- name: JobDefinition :one
 SELECT lock_job, matrix, fanout_index, fanout_total FROM execution_jobs WHERE id = $1
 `
@@ -681,6 +717,75 @@ type LockRunRow struct {
 func (q *Queries) LockRun(ctx context.Context, id string) (LockRunRow, error) {
 	row := q.db.QueryRowContext(ctx, lockRun, id)
 	var i LockRunRow
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.Number,
+		&i.RoutingKey,
+		&i.Repo,
+		&i.Workflow,
+		&i.Status,
+		&i.Title,
+		&i.Ref,
+		&i.Branch,
+		&i.Sha,
+		&i.Actor,
+		&i.TriggerEvent,
+		&i.TrustTier,
+		&i.IsFork,
+		&i.ChainDepth,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.DeadlineAt,
+		&i.CancellingAt,
+		&i.CancelForce,
+		&i.CancelledBy,
+		&i.FailureReason,
+		&i.FailureClass,
+		&i.RunAttempt,
+	)
+	return i, err
+}
+
+const lockRunOfJob = `-- name: LockRunOfJob :one
+SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
+  trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
+  failure_class, run_attempt
+FROM execution_runs WHERE id = (SELECT j.run_id FROM execution_jobs j WHERE j.id = $1) FOR UPDATE
+`
+
+type LockRunOfJobRow struct {
+	ID            string
+	OrgID         string
+	Number        int64
+	RoutingKey    string
+	Repo          string
+	Workflow      string
+	Status        string
+	Title         string
+	Ref           string
+	Branch        string
+	Sha           string
+	Actor         string
+	TriggerEvent  string
+	TrustTier     string
+	IsFork        bool
+	ChainDepth    int64
+	CreatedAt     int64
+	StartedAt     sql.NullInt64
+	DeadlineAt    sql.NullInt64
+	CancellingAt  sql.NullInt64
+	CancelForce   bool
+	CancelledBy   string
+	FailureReason string
+	FailureClass  string
+	RunAttempt    int64
+}
+
+// LockRun by one of its jobs.
+func (q *Queries) LockRunOfJob(ctx context.Context, id string) (LockRunOfJobRow, error) {
+	row := q.db.QueryRowContext(ctx, lockRunOfJob, id)
+	var i LockRunOfJobRow
 	err := row.Scan(
 		&i.ID,
 		&i.OrgID,
@@ -1089,17 +1194,6 @@ func (q *Queries) RunJobs(ctx context.Context, runID string) ([]RunJobsRow, erro
 	return items, nil
 }
 
-const runOfJob = `-- name: RunOfJob :one
-SELECT run_id FROM execution_jobs WHERE id = $1
-`
-
-func (q *Queries) RunOfJob(ctx context.Context, id string) (string, error) {
-	row := q.db.QueryRowContext(ctx, runOfJob, id)
-	var run_id string
-	err := row.Scan(&run_id)
-	return run_id, err
-}
-
 const runOutcomes = `-- name: RunOutcomes :many
 SELECT id, name, base_name, status, allowed_failure, outputs FROM execution_jobs WHERE run_id = $1 ORDER BY idx
 `
@@ -1359,37 +1453,6 @@ func (q *Queries) UpsertStep(ctx context.Context, arg UpsertStepParams) (int64, 
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-const viewRun = `-- name: ViewRun :one
-SELECT id, number, repo, workflow, actor, run_attempt, event, inputs FROM execution_runs WHERE id = $1
-`
-
-type ViewRunRow struct {
-	ID         string
-	Number     int64
-	Repo       string
-	Workflow   string
-	Actor      string
-	RunAttempt int64
-	Event      string
-	Inputs     string
-}
-
-func (q *Queries) ViewRun(ctx context.Context, id string) (ViewRunRow, error) {
-	row := q.db.QueryRowContext(ctx, viewRun, id)
-	var i ViewRunRow
-	err := row.Scan(
-		&i.ID,
-		&i.Number,
-		&i.Repo,
-		&i.Workflow,
-		&i.Actor,
-		&i.RunAttempt,
-		&i.Event,
-		&i.Inputs,
-	)
-	return i, err
 }
 
 const waitingOn = `-- name: WaitingOn :many

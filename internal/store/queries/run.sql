@@ -50,6 +50,13 @@ SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, bran
   failure_class, run_attempt
 FROM execution_runs WHERE id = $1 FOR UPDATE;
 
+-- name: LockRunOfJob :one
+-- LockRun by one of its jobs.
+SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
+  trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
+  failure_class, run_attempt
+FROM execution_runs WHERE id = (SELECT j.run_id FROM execution_jobs j WHERE j.id = $1) FOR UPDATE;
+
 -- name: RunDefinition :one
 SELECT event, inputs, lock_entry FROM execution_runs WHERE id = $1;
 
@@ -77,9 +84,6 @@ UPDATE execution_runs SET failure_reason = $2, failure_class = $3 WHERE id = $1 
 -- name: EndRun :execrows
 UPDATE execution_runs SET status = $2, finished_at = $3, failure_class = $4, failure_reason = $5
 WHERE id = $1 AND finished_at IS NULL;
-
--- name: RunOfJob :one
-SELECT run_id FROM execution_jobs WHERE id = $1;
 
 -- name: LockJob :one
 SELECT id, run_id, org_id, name, base_name, display_name, status, needs_satisfied, continue_on_error, queue_deadline_at,
@@ -229,5 +233,6 @@ SELECT id, deadline_at FROM execution_runs WHERE deadline_at <= CAST($1 AS BIGIN
 SELECT id, cancelling_at FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
 ORDER BY id LIMIT 200;
 
--- name: ViewRun :one
-SELECT id, number, repo, workflow, actor, run_attempt, event, inputs FROM execution_runs WHERE id = $1;
+-- name: JobAndItsRun :one
+SELECT r.id, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
+FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = $1;
