@@ -118,8 +118,12 @@ func TestLogWindow(t *testing.T) {
 		first, last int
 		more, live  bool
 	}{
-		{"", 4601, 5000, false, true}, {"?step=1", 3001, 5000, false, true}, {"?step=1&at=3000", 1001, 3000, true, false},
-		{"?step=1&at=5000", 3001, 5000, false, false}, {"?step=1&at=10", 1, 10, true, false}, {"?at=10", 4601, 5000, false, true},
+		{"", 4601, 5000, false, true},
+		{"?step=1", 3001, 5000, false, true},
+		{"?step=1&at=3000", 1001, 3000, true, false},
+		{"?step=1&at=5000", 3001, 5000, false, false},
+		{"?step=1&at=10", 1, 10, true, false},
+		{"?at=10", 4601, 5000, false, true},
 		{"?step=-3&at=x", 4601, 5000, false, true},
 	} {
 		text := page(c.query)

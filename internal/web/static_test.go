@@ -127,4 +127,3 @@ func TestTextDropsWhatDeceives(t *testing.T) {
 		}
 	}
 }
-

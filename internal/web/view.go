@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kici-go/kici/client"
 )
@@ -105,11 +106,17 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// headline is followed by how long the oldest job waits, when one does.
 func (v queueView) headline() string {
 	if v.Queue.Waiting == 0 {
 		return "Nothing waits"
 	}
-	return fmt.Sprintf("%s; the oldest for %s", count(int(v.Queue.Waiting), "job waits", "jobs wait"), durationMs(&v.Queue.OldestMs))
+	return count(int(v.Queue.Waiting), "job waits", "jobs wait") + "; the oldest for"
+}
+
+// oldest is since when the oldest job waits.
+func (v queueView) oldest() *client.Time {
+	return &client.Time{Time: time.Now().Add(-time.Duration(v.Queue.OldestMs) * time.Millisecond)}
 }
 
 func (v runView) live() bool { return v.Run.FinishedAt == nil }

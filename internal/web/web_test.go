@@ -63,7 +63,10 @@ func (d *doors) RedeemLogin(_ context.Context, secret string) (string, access.Pr
 	return "owner", access.Principal{}, nil
 }
 
-func (d *doors) EndSession(_ context.Context, s string) error { d.ended = append(d.ended, s); return nil }
+func (d *doors) EndSession(_ context.Context, s string) error {
+	d.ended = append(d.ended, s)
+	return nil
+}
 
 func (d *doors) Audit(_ context.Context, e access.Entry) { d.entries = append(d.entries, e) }
 
