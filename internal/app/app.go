@@ -103,6 +103,7 @@ type Server struct {
 	closers []closer // in the order in which they were opened
 	started chan struct{}
 	state   readiness
+	disk    diskState
 	streams atomic.Pointer[context.Context] // ends when requests in progress must
 }
 
@@ -263,6 +264,7 @@ func (s *Server) openAccess(ctx context.Context) error {
 	}
 	s.secrets = secret.New(s.store, keys)
 	s.access = access.New(s.store, s.env, s.log)
+	s.metrics.CounterOf("access_log_write_failures_total", "Audit rows that were lost because they could not be written.", s.access.AuditLost)
 	if s.created, err = s.access.BootstrapWith(ctx, s.data.Path(), s.o.AdminToken); err != nil {
 		return err
 	}

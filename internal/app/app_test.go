@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,6 +124,78 @@ func TestSurfaces(t *testing.T) {
 		}
 		if code, _ := get(t, s.URL()+"/health"); code != 200 {
 			t.Errorf("health depends on readiness: %d", code)
+		}
+	}
+}
+
+// XC-151: a disk that fills up is seen where machines look, and logged once; /health asks nobody.
+func TestXC151DiskInReady(t *testing.T) {
+	const all = 1 << 62
+	for _, c := range []struct {
+		name       string
+		fail, warn int64
+		code       int
+		body, log  string
+	}{
+		{"room", 1, 1, 200, `{"ready":true}`, ""},
+		{"little", 1, all, 200, `{"ready":true,"warnings":["disk"]}`, "fills up"},
+		{"none", all, all, 503, `{"failing":"disk","ready":false}`, "almost full"},
+	} {
+		var said lockedBuffer
+		s, stop := boot(t, Options{
+			Tune: func(t *Tuning) { t.DiskFail, t.DiskWarn = c.fail, c.warn }, Log: slog.New(slog.NewTextHandler(&said, nil)),
+		})
+		for range 3 {
+			if code, body := get(t, s.URL()+"/ready"); code != c.code || strings.TrimSpace(body) != c.body {
+				t.Errorf("%s: %d %s", c.name, code, body)
+			}
+		}
+		if code, _ := get(t, s.URL()+"/health"); code != 200 {
+			t.Errorf("%s: health answers %d", c.name, code)
+		}
+		if _, body := get(t, s.URL()+"/metrics"); !regexp.MustCompile(`(?m)^kici_orch_data_dir_free_bytes [1-9]`).MatchString(body) {
+			t.Errorf("%s: the metric is missing", c.name)
+		}
+		_ = stop()
+		if n := strings.Count(said.String(), "the disk of the data directory"); c.log == "" && n != 0 || c.log != "" && (n != 1 || !strings.Contains(said.String(), c.log)) {
+			t.Errorf("%s: %d lines in %s", c.name, n, said.String())
+		}
+	}
+}
+
+// lockedBuffer takes what many write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Every metric that is there is filled: a server that drains says so, and what the audit log loses is counted.
+func TestGauges(t *testing.T) {
+	s, _ := boot(t, Options{})
+	err := s.store.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.SetInstanceDraining(t.Context(), true, s.data.InstanceID())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.refreshGauges(t.Context())
+	_, body := get(t, s.URL()+"/metrics")
+	for _, want := range []string{"kici_orchestrator_draining 1", "kici_orch_access_log_write_failures_total 0", `kici_orch_ingest_shed_total{reason="cap_full"} 0`} {
+		if !strings.Contains(body, "\n"+want+"\n") {
+			t.Errorf("no %s", want)
 		}
 	}
 }
@@ -399,7 +474,8 @@ func TestGreetingNamesWhatToExport(t *testing.T) {
 		"another folder": {greeting{"/srv/my ci", local, local}, []string{"export KICI_DATA_DIR='/srv/my ci'\n"}, []string{"KICI_URL"}},
 		"behind a proxy": {
 			greeting{usual, "https://ci.example.org/kici", local + "/kici"},
-			[]string{"export KICI_URL=http://127.0.0.1:4000/kici\n", "kici login https://ci.example.org/kici`"}, nil,
+			[]string{"export KICI_URL=http://127.0.0.1:4000/kici\n", "kici login https://ci.example.org/kici`"},
+			nil,
 		},
 		"on one address": {greeting{"/srv/ci", "http://192.0.2.7:4000", "http://192.0.2.7:4000"}, []string{"on this machine too"}, []string{"export"}},
 	} {

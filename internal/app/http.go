@@ -109,11 +109,20 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 			failing = "database"
 		}
 	}
+	disk := s.lookAtDisk()
+	if failing == "" && disk == "fail" {
+		failing = "disk"
+	}
+	body := map[string]any{"ready": failing == ""}
+	if disk == "warn" {
+		body["warnings"] = []string{"disk"}
+	}
 	if failing != "" {
-		answer(w, http.StatusServiceUnavailable, map[string]any{"ready": false, "failing": failing})
+		body["failing"] = failing
+		answer(w, http.StatusServiceUnavailable, body)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"ready": true})
+	answer(w, http.StatusOK, body)
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -34,6 +34,13 @@ func (s *Server) refreshGauges(ctx context.Context) {
 	if leading {
 		s.metrics.IsLeader.Set(1)
 	}
+	s.lookAtDisk()
+	if self, err := s.store.Read().ClusterInstance(ctx, s.data.InstanceID()); err == nil {
+		s.metrics.Draining.Set(0)
+		if self.Draining {
+			s.metrics.Draining.Set(1)
+		}
+	}
 	rows, err := s.store.Read().FleetQueueDepth(ctx)
 	if err != nil {
 		return

@@ -20,12 +20,14 @@ type Tuning struct {
 	Scaler   scaler.Settings
 	Ingress  ingress.Settings
 	StopIn   time.Duration // for all parts together
+	DiskFail int64         // free bytes below which /ready fails
+	DiskWarn int64         // … and below which it warns
 }
 
 func defaultTuning() Tuning {
 	return Tuning{
 		Run: run.DefaultSettings(), Dispatch: dispatch.DefaultSettings(), Fleet: fleet.DefaultSettings(),
-		Scaler: scaler.DefaultSettings(), StopIn: 20 * time.Second,
+		Scaler: scaler.DefaultSettings(), StopIn: 20 * time.Second, DiskFail: diskFail, DiskWarn: diskWarn,
 	}
 }
 

@@ -248,6 +248,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("SKIPPED: mounting a small file system needs root: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(w.role.DataDir, syscall.MNT_DETACH) })
+	w.role.SmallDisk = true
 	w.start(0)
 	if status := w.push("with-room"); status != http.StatusAccepted {
 		t.Fatalf("answered %d", status)

@@ -26,6 +26,7 @@ type serverRole struct {
 	Before      bool   // just before that commit instead of just after it
 	Armed       string // file
 	Counted     string // file that gets the number of commits so far
+	SmallDisk   bool   // the data directory is on a disk on which /ready would fail
 }
 
 const roleVariable = "HARNESS_SERVER"
@@ -56,7 +57,7 @@ func serve(text string) int {
 	defer stop()
 	s, err := app.NewServer(ctx, app.Options{
 		DataDir: r.DataDir, DatabaseURL: r.DatabaseURL, Port: r.Port, OnStop: r.OnStop, AllowRoot: os.Geteuid() == 0,
-		Environ: os.Environ(), Log: log, StoreHooks: r.hook,
+		Environ: os.Environ(), Log: log, StoreHooks: r.hook, Tune: r.tune,
 	})
 	if err == nil {
 		err = s.Run(ctx)
@@ -66,6 +67,12 @@ func serve(text string) int {
 		return 1
 	}
 	return 0
+}
+
+func (r serverRole) tune(t *app.Tuning) {
+	if r.SmallDisk {
+		t.DiskFail, t.DiskWarn = 1, 1
+	}
 }
 
 // hook counts commits once armed and dies at the chosen one: no deferred function, no flush, nothing.

@@ -22,6 +22,33 @@ type admission struct {
 	open     int64               // rows when last counted, and accepted since
 	counted  time.Time
 	counting bool
+	shed     map[string]*shedLog // by reason
+}
+
+// shedLog keeps a flood from filling the log.
+type shedLog struct {
+	logged time.Time
+	since  int
+}
+
+// shedEvery is how often a reason for shedding is logged.
+const shedEvery = 10 * time.Second
+
+// shedding counts one refusal; n > 0 asks for a line about the n since the last one.
+func (a *admission) shedding(reason string, now time.Time) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.shed[reason]
+	if l == nil {
+		l = &shedLog{}
+		a.shed[reason] = l
+	}
+	l.since++
+	if !l.logged.IsZero() && now.Sub(l.logged) < shedEvery {
+		return 0
+	}
+	n, l.since, l.logged = l.since, 0, now
+	return n
 }
 
 type limiter struct {
@@ -35,7 +62,7 @@ const recount = 100 * time.Millisecond
 func newAdmission(s Settings) *admission {
 	return &admission{
 		limits: s, inFlight: make(chan struct{}, s.MaxInFlight), bodies: semaphore.NewWeighted(s.MaxBodiesBytes),
-		rates: map[string]*limiter{},
+		rates: map[string]*limiter{}, shed: map[string]*shedLog{},
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request) {
 
 func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
 	if !s.admission.enter() {
-		return s.shed("too many requests at once", 1)
+		return s.shed("in_flight", "too many requests at once", 1)
 	}
 	defer s.admission.leave()
 	ctx, org, name := r.Context(), r.PathValue("org"), r.PathValue("name")
@@ -77,15 +77,13 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
 	}
 	intake := recv.Intake()
 	if ok, wait := s.admission.allow(e.row.ID, intake.RPM, s.d.Env.Now()); !ok {
-		a := refuse(http.StatusTooManyRequests, "more than %d requests a minute", intake.RPM)
-		a.RetryAfter = int(math.Ceil(wait.Seconds()))
-		return a
+		return s.shed("rate", fmt.Sprintf("more than %d requests a minute", intake.RPM), int(math.Ceil(wait.Seconds())))
 	}
 	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
 		s.log.Error("count open deliveries", "err", err)
 		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
 	} else if full {
-		return s.shed("too many deliveries are waiting", 5)
+		return s.shed(capFull, "too many deliveries are waiting", 5)
 	}
 	return s.bounded(w, r, min(intake.MaxBody, s.d.Settings.MaxBodyBytes), func(body []byte) answer {
 		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: ClientAddr(r, s.d.Settings.TrustedProxies)})
@@ -128,11 +126,23 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 // dedupMs is how long a sender's delivery id is remembered (ING-15).
 const dedupMs = 24 * 60 * 60 * 1000
 
-func (s *Service) shed(why string, retryAfter int) answer {
+// capFull is the reason of what is shed because the buffer is at its maximum (XC-8).
+const capFull = "cap_full"
+
+// shed refuses a delivery that may come again. It has no row, so it is counted, and logged with those that came since (OBS-20).
+func (s *Service) shed(reason, why string, retryAfter int) answer {
 	a := refuse(http.StatusTooManyRequests, "%s; try again later", why)
 	a.RetryAfter = retryAfter
-	s.d.Metrics.WebhooksProcessed.WithLabelValues("shed").Inc()
+	s.countShed(reason, why)
 	return a
+}
+
+func (s *Service) countShed(reason, why string) {
+	s.d.Metrics.WebhooksProcessed.WithLabelValues("shed").Inc()
+	s.d.Metrics.IngestShed.WithLabelValues(reason).Inc()
+	if n := s.admission.shedding(reason, s.d.Env.Now()); n > 0 {
+		s.log.Warn("deliveries are refused", "reason", reason, "why", why, "count", n)
+	}
 }
 
 // bounded reads a body of at most limit bytes, whatever the sender says about its length (XC-10), and goes on with it. All
@@ -147,7 +157,7 @@ func (s *Service) bounded(w http.ResponseWriter, r *http.Request, limit int64, n
 	}
 	weight = min(weight, s.d.Settings.MaxBodiesBytes)
 	if !s.admission.bodies.TryAcquire(weight) {
-		return s.shed("too much is being received at once", 1)
+		return s.shed("bytes", "too much is being received at once", 1)
 	}
 	defer s.admission.bodies.Release(weight)
 	deadline := http.NewResponseController(w)

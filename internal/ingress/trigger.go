@@ -64,6 +64,7 @@ func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (deliveryID str
 	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
 		return "", err
 	} else if full {
+		s.countShed(capFull, "too many deliveries are waiting")
 		return "", ErrShed
 	}
 	body, err := json.Marshal(source.Payload{Ref: ev.Ref, After: commit.SHA, Pusher: source.PayloadPusher{Name: t.By}})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -271,7 +272,11 @@ func TestXC5PanicDoesNotStopOthers(t *testing.T) {
 func TestXC8BufferAtItsMaximumRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &sourcetest.Fake{}
-		w := newWorld(t, storetest.SQLite(t), fakeSource(f), func(d *Deps) { d.Settings.MaxOpen = 3 })
+		var said bytes.Buffer
+		w := newWorld(t, storetest.SQLite(t), fakeSource(f), func(d *Deps) {
+			d.Settings.MaxOpen = 3
+			d.Log = slog.New(slog.NewTextHandler(&said, nil))
+		})
 		sha := f.Commit("refs/heads/main", "first", nil)
 		secret := w.source("demo", "/x")
 		var last reply
@@ -286,6 +291,14 @@ func TestXC8BufferAtItsMaximumRefuses(t *testing.T) {
 		}
 		if _, err := w.in.Trigger(t.Context(), TriggerRequest{OrgID: "default", Source: "demo"}); !errors.Is(err, ErrShed) {
 			t.Errorf("trigger: %v", err)
+		}
+		metrics := httptest.NewRecorder()
+		w.in.d.Metrics.Handler().ServeHTTP(metrics, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if !strings.Contains(metrics.Body.String(), `ingest_shed_total{reason="cap_full"} 2`) {
+			t.Error("the two refusals are not counted")
+		}
+		if n := strings.Count(said.String(), "reason=cap_full"); n != 1 {
+			t.Errorf("%d lines: %s", n, &said)
 		}
 		w.run()
 		time.Sleep(5 * time.Second)

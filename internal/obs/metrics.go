@@ -16,6 +16,7 @@ type Metrics struct {
 	// Ingress.
 	WebhooksReceived  *prometheus.CounterVec // source, event
 	WebhooksProcessed *prometheus.CounterVec // result
+	IngestShed        *prometheus.CounterVec // reason: deliveries that were refused with 429
 	PipelineFailures  *prometheus.CounterVec // phase
 	DedupHits         prometheus.Counter
 	TriggerMatch      prometheus.Histogram
@@ -25,7 +26,6 @@ type Metrics struct {
 	ExecutionDuration prometheus.Histogram
 	Steps             *prometheus.CounterVec // status
 	RefusedStatus     *prometheus.CounterVec // rejected_status: a late write that lost (STM-5)
-	AccessLogFailures prometheus.Counter     // XC-152
 
 	// Logs.
 	LogChunks   prometheus.Counter
@@ -34,17 +34,16 @@ type Metrics struct {
 	LogDropped  prometheus.Counter     // bytes lost to them
 
 	// Queue.
-	QueueDepth   *prometheus.GaugeVec // status
-	Unroutable   prometheus.Counter
-	StaleRuns    prometheus.Gauge
-	StaleFound   prometheus.Counter
-	StaleSeconds prometheus.Histogram
+	QueueDepth *prometheus.GaugeVec // status
+	Unroutable prometheus.Counter
+	StaleFound prometheus.Counter
 
 	// Cluster and fleet.
 	AgentsActive     prometheus.Gauge
 	AgentDisconnects *prometheus.CounterVec // reason
 	AgentRefusals    *prometheus.CounterVec // reason
 	Draining         prometheus.Gauge
+	DataFree         prometheus.Gauge // XC-151
 	IsLeader         prometheus.Gauge
 	LeaseTerm        prometheus.Gauge
 
@@ -52,8 +51,9 @@ type Metrics struct {
 	AdoptionFailures prometheus.Counter
 }
 
-// DisconnectReasons and RefusalReasons are the values of the fleet's labels.
+// ShedReasons, DisconnectReasons and RefusalReasons are the values of labels.
 var (
+	ShedReasons       = []string{"in_flight", "bytes", "rate", "cap_full"}
 	DisconnectReasons = []string{"closed", "lost", "heartbeat", "superseded", "rate", "invalid", "ended", "not_acked", "shutdown"}
 	RefusalReasons    = []string{"handshake", "token", "protocol", "labels", "identity", "unavailable"}
 )
@@ -84,6 +84,8 @@ func (m *Metrics) ingress() {
 	m.WebhooksReceived = m.counters("webhooks_received_total", "Deliveries accepted.", "source", "event")
 	m.WebhooksProcessed = m.counters("webhooks_processed_total", "Deliveries processed.", "result")
 	zero(m.WebhooksProcessed, "processed", "skipped", "lockfile_missing", "lockfile_corrupt", "failed", "shed")
+	m.IngestShed = m.counters("ingest_shed_total", "Deliveries refused with 429, to come again.", "reason")
+	zero(m.IngestShed, ShedReasons...)
 	m.PipelineFailures = m.counters("webhook_pipeline_failures_total", "Deliveries whose processing failed.", "phase")
 	zero(m.PipelineFailures, "normalize", "resolve", "lock", "match", "create")
 	m.DedupHits = m.counter("dedup_hits_total", "Repeated deliveries.")
@@ -98,7 +100,6 @@ func (m *Metrics) runs() {
 	zero(m.Steps, "success", "failed", "skipped", "cancelled")
 	m.RefusedStatus = m.counters("non_monotonic_job_status_writes_total", "Status writes that came after a terminal one.", "rejected_status")
 	zero(m.RefusedStatus, "running", "success", "failed", "cancelled", "skipped")
-	m.AccessLogFailures = m.counter("access_log_write_failures_total", "Audit rows that could not be written.")
 	m.LogChunks = m.counter("log_chunks_received_total", "Log requests of agents.")
 	m.LogBytes = m.counters("log_bytes_stored_total", "Bytes of step logs stored.", "source")
 	zero(m.LogBytes, "agent")
@@ -112,9 +113,7 @@ func (m *Metrics) queue() {
 		m.QueueDepth.WithLabelValues(s)
 	}
 	m.Unroutable = m.counter("unroutable_fast_failed_total", "Jobs ended because nothing could run them.")
-	m.StaleRuns = m.gauge("stale_runs_current", "Runs found stale by the last scan.")
 	m.StaleFound = m.counter("stale_runs_detected_total", "Runs found stale.")
-	m.StaleSeconds = m.histogram("stale_detection_duration_seconds", "One stale scan.", prometheus.ExponentialBuckets(0.001, 4, 8))
 }
 
 func (m *Metrics) fleet() {
@@ -123,6 +122,7 @@ func (m *Metrics) fleet() {
 	zero(m.AgentDisconnects, DisconnectReasons...)
 	m.AgentRefusals = m.counters("agent_refusals_total", "Registrations refused.", "reason")
 	zero(m.AgentRefusals, RefusalReasons...)
+	m.DataFree = m.gauge("data_dir_free_bytes", "Free space where the data directory is.")
 	m.IsLeader = m.gauge("cluster_is_leader", "1 while this server leads.")
 	m.LeaseTerm = m.gauge("cluster_lease_term", "Term of the lease this server last held.")
 	m.Draining = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -133,6 +133,12 @@ func (m *Metrics) fleet() {
 
 func (m *Metrics) scaler() {
 	m.AdoptionFailures = m.counter("scaler_adoption_lookup_failures_total", "Registrations whose row could not be read.")
+}
+
+// CounterOf registers a counter that somebody else counts.
+func (m *Metrics) CounterOf(name, help string, value func() int64) {
+	m.Registry.MustRegister(prometheus.NewCounterFunc(
+		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, func() float64 { return float64(value()) }))
 }
 
 func (m *Metrics) counter(name, help string) prometheus.Counter {

@@ -1,0 +1,14 @@
+package app
+
+import "golang.org/x/sys/windows"
+
+// freeBytes is what this process may still write where path is.
+func freeBytes(path string) (int64, error) {
+	p, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return 0, err
+	}
+	var free uint64
+	err = windows.GetDiskFreeSpaceEx(p, &free, nil, nil)
+	return int64(free), err
+}
