@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -19,7 +20,7 @@ const (
 	EphemeralToken = "ephemeral" // made with the agent, the only one that it admits
 )
 
-var agentToken = regexp.MustCompile(`^kat_[0-9a-f]{64}$`)
+var agentToken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^kat_[0-9a-f]{64}$`) })
 
 // NewAgentToken returns a fresh kat_ token, its hash as stored and the prefix that people may see (AG-4).
 func NewAgentToken() (token, hash, prefix string) {
@@ -103,7 +104,7 @@ func (s *Service) RevokeAgentToken(ctx context.Context, by Principal, id string)
 // AgentByToken returns the row of a token that may be used now: known, not revoked, and not expired. The expiry of an
 // ephemeral token limits only the first registration; afterwards the token is good until its agent is gone (D13).
 func (s *Service) AgentByToken(ctx context.Context, token string) (db.AgentToken, error) {
-	if !agentToken.MatchString(token) {
+	if !agentToken().MatchString(token) {
 		return db.AgentToken{}, ErrUnauthenticated
 	}
 	row, err := s.st.Read().AgentTokenByHash(ctx, HashToken(token))

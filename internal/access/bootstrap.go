@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -25,7 +26,7 @@ const BootstrapVariable = "KICI_BOOTSTRAP_ADMIN_TOKEN"
 // minimumGiven is the shortest token taken from BootstrapVariable; ours have 64 characters.
 const minimumGiven = 32
 
-var ownToken = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var ownToken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 // Bootstrap makes the default organisation and, when no owner token is usable, one in <dataDir>/admin.token; created
 // tells that it did. The file comes before the row: a crash between them leaves a file whose token the next start
@@ -85,7 +86,7 @@ func (s *Service) bootstrapToken(ctx context.Context, path, given string) (strin
 		return "", err
 	}
 	candidates := []string{given}
-	if ownToken.MatchString(inFile) {
+	if ownToken().MatchString(inFile) {
 		candidates = append(candidates, inFile)
 	}
 	fresh, _ := newToken()

@@ -153,7 +153,7 @@ func TestAgentTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !agentToken.MatchString(token) || row.Prefix != token[:12] || row.Labels != `["gpu","linux"]` || row.MandatoryLabels != "[]" {
+		if !agentToken().MatchString(token) || row.Prefix != token[:12] || row.Labels != `["gpu","linux"]` || row.MandatoryLabels != "[]" {
 			t.Errorf("%s %+v", token, row)
 		}
 		if got, err := f.AgentByToken(ctx, token); err != nil || got.ID != row.ID {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -22,11 +23,11 @@ const (
 	metaName = "cluster_name"
 )
 
-var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var clusterName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // EnsureIdentity returns the stored identity; the first start makes it, with the given name or cluster-<6 hex>.
 func EnsureIdentity(ctx context.Context, st *store.Store, name string) (Identity, error) {
-	if name != "" && !clusterName.MatchString(name) {
+	if name != "" && !clusterName().MatchString(name) {
 		return Identity{}, fmt.Errorf("cluster name %q: use 1 to 63 lower-case letters, digits and inner hyphens", name)
 	}
 	if name == "" {

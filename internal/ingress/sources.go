@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -92,8 +93,8 @@ func (c *Catalog) AddGeneric(ctx context.Context, g GenericSource) (Added, error
 }
 
 var (
-	sourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
-	repoName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`)
+	sourceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`) })
+	repoName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`) })
 )
 
 const minSecret = 16
@@ -138,10 +139,10 @@ func (c *Catalog) add(ctx context.Context, row db.Source, secret string) (Added,
 // validate says everything that is wrong with a source that is to be stored.
 func (c *Catalog) validate(row db.Source, secret string) (source.Intake, error) {
 	var errs []error
-	if !sourceName.MatchString(row.Name) {
+	if !sourceName().MatchString(row.Name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning and ending with a letter or digit", row.Name))
 	}
-	if row.Repo != "" && !repoName.MatchString(row.Repo) {
+	if row.Repo != "" && !repoName().MatchString(row.Repo) {
 		errs = append(errs, fmt.Errorf("repo %q must be letters, digits, '.', '_', '-' and '/'", row.Repo))
 	}
 	if secret != "" && len(secret) < minSecret {

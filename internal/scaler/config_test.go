@@ -136,6 +136,16 @@ func TestXS2SameLabelSetInTwoScalers(t *testing.T) {
 	expect(t, entry("    labelSets: [{labels: [a]}]\n")+"  - {name: A, type: bare-metal, maxAgents: 1, labelSets: [{labels: [b]}]}\n", "two scalers named A", false)
 }
 
+func TestMisspeltType(t *testing.T) {
+	for key, want := range map[string]string{"typ": `did you mean "type"?`, "tpye": `did you mean "type"?`} {
+		_, problems := parse(t, "version: 1\nscalers:\n  - {name: a, "+key+": bare-metal, maxAgents: 1, runAs: ci, labelSets: [{labels: [b]}]}\n")
+		if len(problems) != 1 || problems[0].Message != "unknown key" || problems[0].Cure != want || problems[0].Line != 3 {
+			t.Errorf("%s: %v", key, problems)
+		}
+	}
+	expect(t, "version: 1\nscalers:\n  - {name: a, maxAgents: 1, labelSets: [{labels: [b]}]}\n", "type: is required", false)
+}
+
 func TestXS3GateAbsentFromASet(t *testing.T) {
 	expect(t, entry("    mandatoryLabels: [gpu]\n    labelSets: [{labels: [gpu, linux]}, {labels: [linux]}]\n"),
 		`scaler a: mandatory label "gpu" is not among the labels of label set 1`, false)

@@ -7,9 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/workflow/suggest"
 )
 
 // Backend types of the specification that this version cannot start yet, and the reserved one.
@@ -26,19 +30,25 @@ var (
 )
 
 var (
-	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-	envPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	namePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) })
+	envPattern  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 )
 
-func validName(s string) bool { return namePattern.MatchString(s) }
+func validName(s string) bool { return namePattern().MatchString(s) }
 
 // entry reads one scaler.
 func (l *loader) entry(r reader, f field) Entry {
 	e := Entry{field: f, reader: r}
 	kind, built := l.kind(typeOf(r, f))
 	var known []string // of a type that is not built, every key may be right
-	if built {
+	switch {
+	case built:
 		known = withKeys(entryKeys, kind.Keys)
+	case typeOf(r, f) == "":
+		known = slices.Clone(entryKeys)
+		for _, k := range l.options.Kinds {
+			known = withKeys(known, k.Keys)
+		}
 	}
 	m := r.mapping(f, known)
 	e.Name = l.entryName(r, f, m["name"])
@@ -73,6 +83,20 @@ func typeOf(r reader, f field) string {
 	return quiet.text(quiet.mapping(f, nil)["type"])
 }
 
+// misspelt reports whether a mapping has a key that most likely means key.
+func misspelt(f field, key string) bool {
+	n := resolve(f.node)
+	if n == nil || n.Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if k := n.Content[i].Value; k != key && suggest.Nearest(k, entryKeys) == key {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *loader) entryName(r reader, f, name field) string {
 	switch s := r.text(name); {
 	case !name.present():
@@ -92,6 +116,7 @@ func (l *loader) entryType(r reader, f, typ field) string {
 		known = append(known, k.Type)
 	}
 	switch {
+	case !typ.present() && misspelt(f, "type"): // said already, with what is meant
 	case !typ.present():
 		r.fault(field{f.node, f.path + ".type"}, "use "+strings.Join(known, " or "), "is required")
 	case slices.Contains(known, s):
@@ -249,7 +274,7 @@ func warmPool(r reader, f field, sets []LabelSet) WarmPool {
 func environment(r reader, f field) map[string]string {
 	out := map[string]string{}
 	for key, v := range r.mapping(f, nil) {
-		if !envPattern.MatchString(key) {
+		if !envPattern().MatchString(key) {
 			r.fault(v, "", "%s is no name of an environment variable", strconv.Quote(key))
 			continue
 		}

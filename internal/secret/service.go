@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -25,8 +26,8 @@ const maxValue = 64 << 10
 const metaKeyVersion = "secret_key_version"
 
 var (
-	scopePattern = regexp.MustCompile(`^[A-Za-z0-9._@-]+(/[A-Za-z0-9._@-]+)*$`)
-	keyPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,127}$`)
+	scopePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@-]+(/[A-Za-z0-9._@-]+)*$`) })
+	keyPattern   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,127}$`) })
 )
 
 // Info is what listings say of a secret: never its value (SEC-5).
@@ -220,9 +221,9 @@ func checkCaller(scope string) error {
 
 func check(n Name, value string) error {
 	switch {
-	case n.Scope != "" && (len(n.Scope) > 255 || !scopePattern.MatchString(n.Scope) || hasDots(n.Scope)):
+	case n.Scope != "" && (len(n.Scope) > 255 || !scopePattern().MatchString(n.Scope) || hasDots(n.Scope)):
 		return fmt.Errorf("%w: scope %q: use segments of letters, digits and . _ @ - between slashes, at most 255 characters", ErrInvalid, n.Scope)
-	case !keyPattern.MatchString(n.Key):
+	case !keyPattern().MatchString(n.Key):
 		return fmt.Errorf("%w: secret name %q: use up to 128 letters, digits, _ and -, not beginning with a digit or -", ErrInvalid, n.Key)
 	case strings.HasPrefix(n.Key, "__"):
 		return fmt.Errorf("%w: secret name %q: names that begin with __ belong to the orchestrator", ErrInvalid, n.Key)

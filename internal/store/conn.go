@@ -229,10 +229,12 @@ func (p *prepared) PrepareContext(ctx context.Context, query string) (*sql.Stmt,
 	return p.get(ctx, query)
 }
 
-var locking = regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+)?(UPDATE|SHARE)(\s+OF\s+\w+)?(\s+SKIP\s+LOCKED|\s+NOWAIT)?\b`)
+var locking = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+)?(UPDATE|SHARE)(\s+OF\s+\w+)?(\s+SKIP\s+LOCKED|\s+NOWAIT)?\b`)
+})
 
 // StripLocking removes the row locks that SQLite neither knows nor needs.
-func StripLocking(query string) string { return locking.ReplaceAllString(query, "") }
+func StripLocking(query string) string { return locking().ReplaceAllString(query, "") }
 
 // storable replaces what PostgreSQL refuses in text (NUL, invalid UTF-8), on both engines alike, because outsiders
 // choose branch names and programs choose their last words.

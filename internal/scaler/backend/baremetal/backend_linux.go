@@ -102,7 +102,7 @@ func (b *Backend) protections() []string {
 
 // Plan implements backend.Backend.
 func (b *Backend) Plan(s backend.Spec) (json.RawMessage, error) {
-	if !agentID.MatchString(s.AgentID) {
+	if !agentID().MatchString(s.AgentID) {
 		return nil, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
 	}
 	return b.plan(s.AgentID).encode(), nil
@@ -129,7 +129,7 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 	}
 	var out []backend.Instance
 	for _, e := range entries {
-		if !agentID.MatchString(e.Name()) {
+		if !agentID().MatchString(e.Name()) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

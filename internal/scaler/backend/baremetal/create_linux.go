@@ -23,7 +23,7 @@ const exitPatience = 2 * time.Second
 // Create implements backend.Backend. The order makes every crash harmless: the directory with the record, the leaf, the process,
 // its pid in the record, and only then the token. A process whose parent died before reads no token and leaves.
 func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
-	if !agentID.MatchString(s.AgentID) {
+	if !agentID().MatchString(s.AgentID) {
 		return backend.Instance{}, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
 	}
 	set, ok := b.sets[s.LabelSet]

@@ -24,7 +24,7 @@ const killPatience = 5 * time.Second
 
 // Delete implements backend.Backend.
 func (b *Backend) Delete(ctx context.Context, ref backend.Ref) error {
-	if !agentID.MatchString(ref.AgentID) {
+	if !agentID().MatchString(ref.AgentID) {
 		return fmt.Errorf("agent id %q: %w", ref.AgentID, backend.ErrNotFound)
 	}
 	defer b.lock(ref.AgentID)()

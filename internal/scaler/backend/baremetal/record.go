@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // record is what is known of an agent: its file in the agent's directory, and what the ledger keeps in agents.launch.
@@ -31,7 +32,7 @@ const (
 )
 
 // agentID is what an agent's id looks like; it becomes a path, so nothing else passes.
-var agentID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9-]{0,127}$`)
+var agentID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9-]{0,127}$`) })
 
 // encode never fails: the fields are plain.
 func (r record) encode() json.RawMessage {
