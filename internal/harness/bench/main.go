@@ -75,15 +75,44 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 			continue
 		}
 		b.note("measuring %s …", m.name)
-		if err := m.run(ctx, b); err != nil {
+		if err := b.measure(ctx, m.run); err != nil {
 			b.rows = append(b.rows, row{What: m.name, Got: "not measured: " + err.Error()})
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			break
 		}
 	}
 	b.print()
-	return nil
+	return ctx.Err()
+}
+
+// perRow bounds one measurement, so that the table comes within minutes whatever a row does.
+const perRow = 75 * time.Second
+
+// measure runs one row. Servers that it leaves behind are killed, which also ends what waits for them.
+func (b *bench) measure(ctx context.Context, run func(context.Context, *bench) error) error {
+	ctx, cancel := context.WithTimeout(ctx, perRow)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("panic: %v", p)
+			}
+		}()
+		done <- run(ctx, b)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select { // its servers and commands are being killed
+	case err := <-done:
+		return fmt.Errorf("not done within %s: %w", perRow, err)
+	case <-time.After(5 * time.Second):
+		return fmt.Errorf("not done within %s", perRow)
+	}
 }
 
 func (b *bench) print() {

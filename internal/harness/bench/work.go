@@ -381,7 +381,7 @@ func measureThroughput(ctx context.Context, b *bench) error {
 	wg.Wait()
 	select {
 	case <-all:
-	case <-time.After(3 * time.Minute):
+	case <-ctx.Done():
 		return fmt.Errorf("only %d of %d jobs finished: %s", finished.Load(), n, s.log)
 	}
 	rate := float64(n) / time.Since(begin).Seconds()
