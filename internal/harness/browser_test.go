@@ -131,7 +131,7 @@ func eval[T any](b *browser, script string) T {
 // see waits until a script is true on the page as it is: nothing is loaded again.
 func (b *browser) see(what, script string) {
 	b.t.Helper()
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](script)); err == nil && ok {
 			return
 		} else if time.Now().After(end) {

@@ -17,7 +17,7 @@ import (
 // What the dashboard has to cope with: a job that writes until it is told to stop, a job that waits for a label that nobody has,
 // and names and lines from a hostile repository.
 const dashboardWorkflow = `name: slow <b>name</b>
-run-name: "<script>alert(1)</script> ‮ a_very_long_word_without_any_space_in_it_that_has_to_be_broken_somewhere_or_the_page_gets_wide"
+run-name: "<script>alert(1)</script> \u202e a_very_long_word_without_any_space_in_it_that_has_to_be_broken_somewhere_or_the_page_gets_wide"
 on: push
 jobs:
   write:

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strconv"
@@ -136,7 +137,7 @@ func TestNextNeverLeavesTheSite(t *testing.T) {
 		"": "/runs", "/": "/runs", "//evil": "/runs", "https://evil/runs": "/runs", "/\\evil": "/runs", "/runs//evil": "/runs", "runs": "/runs",
 		"javascript:alert(1)": "/runs", "/runs\r\nSet-Cookie: a=b": "/runs", "/logout": "/runs", "/runsevil": "/runs", "\t//evil": "/runs", "/login?next=/login": "/runs",
 	} {
-		r := httptest.NewRequest("GET", "/login?next="+url.QueryEscape(in), nil)
+		r := httptest.NewRequest(http.MethodGet, "/login?next="+url.QueryEscape(in), nil)
 		if got := next(r); got != want {
 			t.Errorf("next %q: %q, want %q", in, got, want)
 		}
@@ -147,7 +148,7 @@ func FuzzNext(f *testing.F) {
 	f.Add("//evil")
 	f.Add("/runs/..//evil")
 	f.Fuzz(func(t *testing.T, in string) {
-		r := httptest.NewRequest("GET", "/login?next="+url.QueryEscape(in), nil)
+		r := httptest.NewRequest(http.MethodGet, "/login?next="+url.QueryEscape(in), nil)
 		u, err := url.Parse("http://ours" + next(r))
 		if err != nil || u.Host != "ours" || !strings.HasPrefix(next(r), "/") || strings.HasPrefix(next(r), "//") {
 			t.Fatalf("next %q leads to %v, %v", in, u, err)

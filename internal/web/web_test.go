@@ -180,11 +180,11 @@ func body(t *testing.T, r *http.Response) string {
 func TestEveryPageNeedsItsPermission(t *testing.T) {
 	s := newSite(t, "")
 	id := s.world.Run(readtest.NewRun{})
-	for path, need := range map[string]access.Permission{
+	for route, need := range map[string]access.Permission{
 		"/runs": access.RunRead, "/runs/" + id: access.RunRead, "/queue": access.RunRead, "/agents": access.ScalerRead, "/scalers": access.ScalerRead,
 		"/deliveries": access.EventLogRead, "POST /runs/" + id + "/cancel": access.RunCancel, "POST /runs/" + id + "/rerun": access.RunTrigger,
 	} {
-		method, path, ok := strings.Cut(path, " ")
+		method, path, ok := strings.Cut(route, " ")
 		if !ok {
 			method, path = http.MethodGet, method
 		}
@@ -331,7 +331,7 @@ func TestStaticFilesAreAskedForAgainByTheirTag(t *testing.T) {
 	s := newSite(t, "")
 	r := s.ask("", http.MethodGet, "/static/kici.css", nil)
 	tag := r.Header.Get("ETag")
-	if r.StatusCode != 200 || tag == "" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/css") {
+	if r.StatusCode != http.StatusOK || tag == "" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/css") {
 		t.Fatalf("%d %q %s", r.StatusCode, tag, r.Header.Get("Content-Type"))
 	}
 	r = s.ask("", http.MethodGet, "/static/kici.css", nil, func(r *http.Request) { r.Header.Set("If-None-Match", tag) })
