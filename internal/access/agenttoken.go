@@ -93,10 +93,13 @@ func (s *Service) RevokeAgentToken(ctx context.Context, by Principal, id string)
 	err := s.st.Write(ctx, func(tx *store.Tx) (err error) {
 		tx.Notify(store.TopicAgentTokens, id)
 		row, err = tx.RevokeAgentToken(ctx, nullInt(tx.Now()), id, by.OrgID)
-		return lookup(err)
+		if errors.Is(err, sql.ErrNoRows) {
+			return missing("agent token " + id)
+		}
+		return err
 	})
 	if err != nil {
-		return db.AgentToken{}, fmt.Errorf("revoke agent token: %w", err)
+		return db.AgentToken{}, wrapUnlessMissing("revoke agent token", err)
 	}
 	return row, nil
 }

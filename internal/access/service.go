@@ -29,6 +29,24 @@ var (
 	ErrInvalid         = errors.New("invalid")
 )
 
+// missing is an ErrNotFound that says what is not there.
+type missing string
+
+// Error implements error.
+func (m missing) Error() string { return "there is no " + string(m) + " that could be revoked" }
+
+// Unwrap makes it an ErrNotFound.
+func (missing) Unwrap() error { return ErrNotFound }
+
+// wrapUnlessMissing says what failed, unless the error is a whole sentence for the caller.
+func wrapUnlessMissing(what string, err error) error {
+	var m missing
+	if err == nil || errors.As(err, &m) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // Service authenticates, and keeps tokens, sessions and the audit log. Run writes what is recorded lazily.
 type Service struct {
 	st      *store.Store

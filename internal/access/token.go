@@ -80,7 +80,7 @@ func (s *Service) RevokeToken(ctx context.Context, by Principal, id string) erro
 			return err
 		}
 		if n == 0 {
-			return ErrNotFound
+			return missing("token " + id)
 		}
 		owners, err := tx.CountUsableOwnersOfOrg(ctx, by.OrgID, tx.Now())
 		if err == nil && owners == 0 {
@@ -88,10 +88,7 @@ func (s *Service) RevokeToken(ctx context.Context, by Principal, id string) erro
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("revoke token: %w", err)
-	}
-	return nil
+	return wrapUnlessMissing("revoke token", err)
 }
 
 func nullText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

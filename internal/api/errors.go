@@ -80,6 +80,7 @@ var statuses = []struct {
 	{ingress.ErrShed, http.StatusServiceUnavailable},
 	{source.ErrUnreachable, http.StatusServiceUnavailable},
 	{source.ErrNotFound, http.StatusNotFound},
+	{source.ErrMisconfigured, http.StatusConflict},
 	{access.ErrUnauthenticated, http.StatusUnauthorized},
 	{access.ErrUnavailable, http.StatusServiceUnavailable},
 	{access.ErrRateLimited, http.StatusTooManyRequests},

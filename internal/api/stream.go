@@ -291,7 +291,7 @@ func (a *API) followLog(ctx context.Context, s *stream, f logFollow) error {
 	defer lines.Close()
 	defer state.Close()
 	for {
-		// The state is read before the lines: once a step has ended no line can come, so what is read then is all of it.
+		// The state is read before the lines, so that what is read after the end is all of it.
 		if l, err = a.d.Reads.JobLog(ctx, f.scope, "", f.job); err != nil {
 			return err
 		}

@@ -289,7 +289,8 @@ func TestSourceMistakesAreAllReported(t *testing.T) {
 func TestCheckSaysWhatIsWrong(t *testing.T) {
 	w := newWorld(t, storetest.SQLite(t))
 	w.source("gone", "/does/not/exist")
-	if _, err := w.in.Check(t.Context(), "default", "gone"); !errors.Is(err, source.ErrUnreachable) || !strings.Contains(err.Error(), "/does/not/exist") {
+	if _, err := w.in.Check(t.Context(), "default", "gone"); !errors.Is(err, source.ErrUnreachable) || !strings.Contains(err.Error(), "/does/not/exist") ||
+		strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("%v", err)
 	}
 	w.generic("hooks", `{}`)

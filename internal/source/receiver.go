@@ -66,7 +66,7 @@ type Limited interface {
 // The errors of Verify.
 var (
 	ErrUnauthorized  = errors.New("the request is not signed by this source's secret")
-	ErrMisconfigured = errors.New("the source's verification is not usable")
+	ErrMisconfigured = errors.New("the source is misconfigured")
 )
 
 // SignatureHeader carries Sign's result where a source names no other header (ING-10).

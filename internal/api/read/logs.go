@@ -61,18 +61,31 @@ func (r *Reads) logJob(ctx context.Context, q *db.Queries, s Scope, run, job str
 	return id, err
 }
 
-// StepEnded reports whether no line can be added to the step any more: it or the job has ended, or a later step has begun.
-func (l JobLog) StepEnded(step int) bool {
-	if l.Ended {
-		return true
+// StepComplete reports whether no line can be added to a step any more: the job has ended, or one of the later steps has a line. That
+// the step itself has ended is not enough: an agent reports that before the last lines have arrived, but it sends the lines of
+// its steps in order.
+func StepComplete(ctx context.Context, logs LogReader, ref LogRef, ended bool, later []client.Step) (bool, error) {
+	for _, st := range later {
+		if ended {
+			break
+		}
+		lines, _, err := logs.ReadLines(ctx, ref, st.Index, "", 1)
+		if err != nil {
+			return false, fmt.Errorf("read log: %w", err)
+		}
+		ended = len(lines) > 0
 	}
+	return ended, nil
+}
+
+// later are the steps after one that may have lines: those that have begun.
+func (l JobLog) later(step int) (out []client.Step) {
 	for _, s := range l.Steps {
-		status := ci.StepStatus(s.Status)
-		if s.Index == step && status.Terminal() || s.Index > step && status != ci.StepPending {
-			return true
+		if s.Index > step && ci.StepStatus(s.Status) != ci.StepPending {
+			out = append(out, s)
 		}
 	}
-	return false
+	return out
 }
 
 // NextStep is the step that is known to follow.
@@ -95,9 +108,13 @@ func (l JobLog) StepName(step int) string {
 	return ""
 }
 
-// Log is a window of a step's log, read after the job's state so that Complete is never claimed too early.
+// Log is a window of a step's log. Whether it is complete is decided before it is read, so that this is never claimed too early.
 func (r *Reads) Log(ctx context.Context, l JobLog, step int, cursor string, limit int) (client.LogPage, error) {
 	limit = clamp(limit, 500, MaxLogLimit)
+	complete, err := StepComplete(ctx, r.conf.Logs, l.Ref, l.Ended, l.later(step))
+	if err != nil {
+		return client.LogPage{}, err
+	}
 	lines, next, err := r.conf.Logs.ReadLines(ctx, l.Ref, step, cursor, limit)
 	if err != nil {
 		return client.LogPage{}, fmt.Errorf("read log: %w", err)
@@ -106,7 +123,7 @@ func (r *Reads) Log(ctx context.Context, l JobLog, step int, cursor string, limi
 		lines = []client.LogLine{}
 	}
 	page := client.LogPage{Lines: lines, NextCursor: next}
-	if !l.StepEnded(step) || len(lines) == limit {
+	if !complete || len(lines) == limit {
 		return page, nil
 	}
 	more, _, err := r.conf.Logs.ReadLines(ctx, l.Ref, step, next, 1) // a page may also be short because its lines are long

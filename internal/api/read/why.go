@@ -210,7 +210,7 @@ func (f whyFacts) active(w *client.Why, s ci.JobStatus) {
 		}
 	case ci.JobCancelling:
 		kind = "cancelled"
-		w.Headline = "is being cancelled" + because(f.job.CancelReason)
+		w.Headline = "is being " + cancelled(f.job.CancelReason)
 	case ci.JobHeld:
 		kind = "held"
 		w.Headline = "is held and waits for an approval"
@@ -235,7 +235,7 @@ func (f whyFacts) ended(w *client.Why, s ci.JobStatus) {
 		w.Headline = "skipped" + f.skipReason()
 	case ci.JobCancelled:
 		kind = "cancelled"
-		w.Headline = "cancelled" + because(first(f.job.CancelReason, f.job.Error))
+		w.Headline = cancelled(first(f.job.CancelReason, f.job.Error))
 		if f.run.CancelledBy != "" && f.job.CancelReason == "" {
 			w.Headline = "cancelled by " + f.run.CancelledBy
 		}
@@ -294,6 +294,14 @@ func ended(u upstream) string {
 		return "was " + string(u.status)
 	}
 	return u.status.Display(u.allowed).Word
+}
+
+// cancelled says it once: reasons often begin with the word.
+func cancelled(reason string) string {
+	if strings.HasPrefix(reason, "cancelled") {
+		return reason
+	}
+	return "cancelled" + because(reason)
 }
 
 func because(reason string) string {

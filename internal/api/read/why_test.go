@@ -49,7 +49,7 @@ func TestHeadlines(t *testing.T) {
 		},
 		"running":              {whyFacts{job: agent(ci.JobRunning)}, "runs on agent a1 (local on hydra)"},
 		"recovering":           {whyFacts{job: agent(ci.JobRecovering)}, "the link to agent a1 (local on hydra) is lost; it has until 01:01:01 UTC to come back"},
-		"cancelling":           {whyFacts{job: db.ReadRunJobsRow{Status: "cancelling", CancelReason: "cancelled by ada"}}, "is being cancelled: cancelled by ada"},
+		"cancelling":           {whyFacts{job: db.ReadRunJobsRow{Status: "cancelling", CancelReason: "cancelled by ada"}}, "is being cancelled by ada"},
 		"held":                 {whyFacts{job: db.ReadRunJobsRow{Status: "held"}}, "is held and waits for an approval"},
 		"waiting":              {whyFacts{job: db.ReadRunJobsRow{Status: "waiting"}}, "waits for its timer"},
 		"success":              {whyFacts{job: db.ReadRunJobsRow{Status: "success", StartedAt: num(1000), FinishedAt: num(13_540)}}, "succeeded in 12.5s"},
@@ -60,6 +60,7 @@ func TestHeadlines(t *testing.T) {
 		"unroutable":           {whyFacts{job: db.ReadRunJobsRow{Status: "unroutable", Error: "nothing has the label gpu"}}, "nothing has the label gpu"},
 		"drift":                {whyFacts{job: db.ReadRunJobsRow{Status: "drift_dropped"}}, "drift dropped"},
 		"cancelled":            {whyFacts{job: db.ReadRunJobsRow{Status: "cancelled", CancelReason: "enough"}}, "cancelled: enough"},
+		"cancelled, a reason":  {whyFacts{job: db.ReadRunJobsRow{Status: "cancelled", CancelReason: "cancelled by ada"}, run: db.ReadRunRow{CancelledBy: "ada"}}, "cancelled by ada"},
 		"cancelled, by whom":   {whyFacts{job: db.ReadRunJobsRow{Status: "cancelled"}, run: db.ReadRunRow{CancelledBy: "ada"}}, "cancelled by ada"},
 		"skipped, by a need": {
 			whyFacts{job: db.ReadRunJobsRow{Status: "skipped"}, up: []upstream{up("a", ci.JobSuccess, ",success,"), up("b", ci.JobFailed, ",success,")}},

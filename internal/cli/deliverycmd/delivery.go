@@ -4,6 +4,7 @@ package deliverycmd
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -108,10 +109,18 @@ func show(c *console.Console) *cobra.Command {
 				return err
 			}
 			d, err := cl.Delivery(cmd.Context(), args[0], payload)
+			var withheld error
+			if payload && client.IsStatus(err, http.StatusForbidden) { // XC-149: what may be seen is shown
+				withheld = err
+				d, err = cl.Delivery(cmd.Context(), args[0], false)
+			}
 			if err != nil {
 				return err
 			}
-			return c.Print(d, func() error { return printDelivery(c, d) })
+			if err := c.Print(d, func() error { return printDelivery(c, d) }); err != nil || withheld == nil {
+				return err
+			}
+			return &console.ExitError{Code: console.ExitNotClean, Err: fmt.Errorf("what was sent is withheld: %w", withheld)}
 		},
 	}
 	cmd.Flags().BoolVar(&payload, "include-payload", false, "also what was sent; this is recorded")

@@ -143,9 +143,9 @@ func check(c *console.Console) *cobra.Command {
 			}
 			err = c.Print(out, func() error {
 				if !out.OK {
-					return fmt.Errorf("%s cannot be reached: %s", args[0], out.Message)
+					return fmt.Errorf("%s: %s", args[0], out.Message)
 				}
-				_, err := fmt.Fprintln(c.Out, console.CleanLine(fmt.Sprintf("ok  %s %s %s", out.DefaultBranch, console.ShortSHA(out.SHA), out.Title)))
+				_, err := fmt.Fprintln(c.Out, console.CleanLine("ok  "+found(out)))
 				return err
 			})
 			if err == nil && !out.OK {
@@ -154,6 +154,17 @@ func check(c *console.Console) *cobra.Command {
 			return err
 		},
 	}
+}
+
+// found says what a check has seen.
+func found(s client.SourceCheck) string {
+	switch {
+	case s.DefaultBranch == "":
+		return "it takes webhooks; it has no repository to read"
+	case s.SHA == "":
+		return s.DefaultBranch + ", without a commit yet"
+	}
+	return fmt.Sprintf("%s %s %s", s.DefaultBranch, console.ShortSHA(s.SHA), s.Title)
 }
 
 func trigger(c *console.Console) *cobra.Command {

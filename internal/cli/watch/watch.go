@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/kici-go/kici/client"
@@ -168,7 +169,11 @@ func heading(r client.Run) string {
 }
 
 func verdict(r client.Run) string {
-	text := fmt.Sprintf("%s #%d: %s", r.Repo, r.Number, r.Display.Word)
+	word := r.Display.Word
+	if strings.HasPrefix(r.FailureReason, word+" by ") { // "cancelled by ada" says both
+		word, r.FailureReason = r.FailureReason, ""
+	}
+	text := fmt.Sprintf("%s #%d: %s", r.Repo, r.Number, word)
 	if r.DurationMs != nil {
 		text += " in " + console.Took(*r.DurationMs)
 	}

@@ -88,6 +88,18 @@ func story() []client.RunDetail {
 	}
 }
 
+func TestVerdict(t *testing.T) {
+	for reason, want := range map[string]string{
+		"":                 "acme/shop #482: cancelled",
+		"cancelled by ada": "acme/shop #482: cancelled by ada",
+		"superseded":       "acme/shop #482: cancelled – superseded",
+	} {
+		if got := verdict(client.Run{Repo: "acme/shop", Number: 482, Display: client.Status{Word: "cancelled"}, FailureReason: reason}); got != want {
+			t.Errorf("%q: %q", reason, got)
+		}
+	}
+}
+
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

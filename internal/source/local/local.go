@@ -138,9 +138,20 @@ func (s *Source) translate(err error) error {
 	case errors.Is(err, git.ErrTooBig):
 		return fmt.Errorf("%w: %w", source.ErrTooLarge, err)
 	case errors.Is(err, git.ErrUnreachable):
-		return fmt.Errorf("%w: %w", source.ErrUnreachable, err)
+		return unreachable{err}
 	case errors.Is(err, git.ErrNotFound):
 		return fmt.Errorf("%w: %w", source.ErrNotFound, err)
 	}
 	return err
 }
+
+// unreachable is a source.ErrUnreachable whose sentence does not say twice that there is no way to the repository.
+type unreachable struct{ cause error }
+
+// Error implements error.
+func (u unreachable) Error() string {
+	return source.ErrUnreachable.Error() + ": " + strings.TrimPrefix(u.cause.Error(), git.ErrUnreachable.Error()+": ")
+}
+
+// Unwrap gives both.
+func (u unreachable) Unwrap() []error { return []error{source.ErrUnreachable, u.cause} }
