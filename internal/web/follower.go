@@ -94,8 +94,7 @@ type follower struct {
 	at    logPosition
 }
 
-// draw sends all that has arrived since the last call. A step's last lines may arrive after the report that it has ended, so
-// the follower leaves a step only when a later one has lines (agents send them in order) or the job has ended.
+// draw sends all that has arrived since the last call. It leaves a step only when that is complete (read.StepComplete).
 func (f *follower) draw(ctx context.Context) error {
 	job, err := f.jobs.Job(ctx, f.scope, f.job)
 	if err != nil {
@@ -114,11 +113,9 @@ func (f *follower) draw(ctx context.Context) error {
 		if st.Index < f.at.Step {
 			continue
 		}
-		left := job.FinishedAt != nil
-		if !left {
-			if left, err = f.written(ctx, job, steps[i+1:]); err != nil {
-				return err
-			}
+		left, err := read.StepComplete(ctx, f.logs, refOf(job), job.FinishedAt != nil, steps[i+1:])
+		if err != nil {
+			return err
 		}
 		if st.Index > f.at.Step {
 			f.at = logPosition{Attempt: job.Attempt, Step: st.Index}
@@ -141,17 +138,6 @@ func shownSteps(job client.Job, only int) (out []client.Step) {
 		}
 	}
 	return out
-}
-
-// written reports whether any of the steps has a line.
-func (f *follower) written(ctx context.Context, job client.Job, steps []client.Step) (bool, error) {
-	for _, st := range steps {
-		lines, _, err := f.logs.ReadLines(ctx, refOf(job), st.Index, "", 1)
-		if err != nil || len(lines) > 0 {
-			return len(lines) > 0, err
-		}
-	}
-	return false, nil
 }
 
 // drawStep sends what is new in one step.
