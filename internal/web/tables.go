@@ -234,3 +234,8 @@ func passWord(ok bool) string {
 	}
 	return "not passed"
 }
+
+// ownLabels leaves out those that kici itself gives to every agent: they say nothing that the other columns do not.
+func ownLabels(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(l string) bool { return strings.HasPrefix(l, "kici:") })
+}

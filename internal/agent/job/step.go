@@ -140,11 +140,9 @@ func (r *stepRun) continues() bool {
 	return expr.Truthy(v) && v != "false"
 }
 
+// name is the step's label with its expressions evaluated; where that fails, as written.
 func (r *stepRun) name() string {
-	if r.step.Name == "" {
-		return r.step.Label()
-	}
-	name, err := expr.Interpolate(r.step.Name, r.job.scope(r.job.env))
+	name, err := expr.Interpolate(r.step.Label(), r.job.scope(r.job.env))
 	if err != nil || strings.TrimSpace(name) == "" {
 		return r.step.Label()
 	}
