@@ -287,6 +287,29 @@ func TestXC145EveryRouteEveryRole(t *testing.T) {
 	}
 }
 
+// XC-149: without event_log.read_payload what was sent is withheld, and the rest is shown.
+func TestXC149PayloadIsWithheld(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	r.Write(func(tx *store.Tx) error {
+		_, err := tx.InsertDelivery(t.Context(), db.InsertDeliveryParams{
+			ID: "row-1", OrgID: readtest.Org, DeliveryID: "d-1", RoutingKey: readtest.Key, Kind: "local", Event: "push", Status: "processed",
+			Headers: `{"X-Claim":"claim-code"}`, Decisions: "[]", Body: []byte(`{"body":"claim-code"}`), ReceivedAt: tx.Now(),
+		})
+		return err
+	})
+	for _, path := range []string{"/deliveries/d-1", "/event-log/d-1"} {
+		if status, text := r.do("GET", admin+path+"/payload", "auditor", ""); status != 403 || strings.Contains(text, "claim-code") || !strings.Contains(text, "event_log.read_payload") {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+		if status, text := r.do("GET", admin+path, "auditor", ""); status != 200 || strings.Contains(text, "claim-code") || !strings.Contains(text, `"event":"push"`) {
+			t.Errorf("%s: the rest: %d %s", path, status, text)
+		}
+		if status, text := r.do("GET", admin+path+"/payload", "admin", ""); status != 200 || !strings.Contains(text, "claim-code") {
+			t.Errorf("%s: as admin: %d %s", path, status, text)
+		}
+	}
+}
+
 // Token lookup that failed is 503, never 401 and never a pass (XC-147).
 func TestXC147AuthenticationUnavailable(t *testing.T) {
 	r := newRig(t, storetest.SQLite(t))

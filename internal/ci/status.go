@@ -16,6 +16,9 @@ const (
 	RunCancelled  RunStatus = "cancelled"
 )
 
+// RunStatuses are all of them, in order of life.
+var RunStatuses = []RunStatus{RunPending, RunRunning, RunHeld, RunCancelling, RunSuccess, RunFailed, RunCancelled}
+
 // Terminal reports whether the run has ended for good.
 func (s RunStatus) Terminal() bool {
 	return s == RunSuccess || s == RunFailed || s == RunCancelled

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kici-go/kici/internal/cli/accesscmd"
 	"github.com/kici-go/kici/internal/cli/agentcmd"
@@ -133,6 +134,9 @@ func globals(c *console.Console, root *cobra.Command) {
 	f.StringVar(&c.Output, "format", "table", "the same as --output")
 	f.BoolVar(&c.JSON, "json", false, "the same as --output json")
 	f.BoolVar(&c.NoColor, "no-color", false, "no colours (also NO_COLOR)")
+	for _, name := range []string{"output", "format"} {
+		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	}
 	for _, name := range []string{"url", "format", "json"} {
 		_ = f.MarkHidden(name)
 	}
@@ -143,7 +147,8 @@ func globals(c *console.Console, root *cobra.Command) {
 
 // strict makes every wrong use an error of its own code, also below groups, where cobra would print help and succeed.
 func strict(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return console.Usage("%w", err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongFlag(err) })
+	noFiles(cmd)
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, a []string) error {
 			if err := args(cmd, a); err != nil {
@@ -159,6 +164,48 @@ func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
 	}
+}
+
+// wrongFlag says what a flag wants in words, not in those of the parser below.
+func wrongFlag(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return console.Usage("%w", err)
+	}
+	wants := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "duration": "a time such as 90s, 15m or 24h", "bool": "true or false",
+	}[bad.GetFlag().Value.Type()]
+	if wants == "" {
+		return console.Usage("%w", err)
+	}
+	return console.Usage("--%s is %s, not %q", bad.GetFlag().Name, wants, bad.GetValue())
+}
+
+// noFiles keeps completion from offering the files of this folder where none is meant.
+func noFiles(cmd *cobra.Command) {
+	if _, args, _ := strings.Cut(cmd.Use, " "); cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 && !fileWord(args) {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { noFilesOf(cmd, f) })
+	cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) { noFilesOf(cmd, f) })
+}
+
+func noFilesOf(cmd *cobra.Command, f *pflag.Flag) {
+	if _, set := cmd.GetFlagCompletionFunc(f.Name); set || fileWord(f.Name) {
+		return
+	}
+	_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions) // fails only where one is set
+}
+
+// fileWord reports whether a flag's or an argument's name means something on the disk.
+func fileWord(name string) bool {
+	name = strings.ToLower(name)
+	for _, w := range []string{"file", "dir", "path", "repository", "config"} {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // wrongArgs says what is missing or too much in the words of the command's own usage line, "verb JOB | RUN JOB" or "verb [RUN]".

@@ -25,10 +25,6 @@ type RunFilter struct {
 	Limit      int
 }
 
-var runStatuses = []ci.RunStatus{
-	ci.RunPending, ci.RunRunning, ci.RunHeld, ci.RunCancelling, ci.RunSuccess, ci.RunFailed, ci.RunCancelled,
-}
-
 // Runs is a page of runs, newest first.
 func (r *Reads) Runs(ctx context.Context, s Scope, f RunFilter) (client.RunList, error) {
 	params, err := runParams(s, f)
@@ -76,7 +72,7 @@ func runParams(s Scope, f RunFilter) (db.ReadRunsParams, error) {
 }
 
 func validRunStatus(s string) bool {
-	for _, v := range runStatuses {
+	for _, v := range ci.RunStatuses {
 		if string(v) == s {
 			return true
 		}
@@ -85,8 +81,8 @@ func validRunStatus(s string) bool {
 }
 
 func joinStatuses() string {
-	words := make([]string, len(runStatuses))
-	for i, v := range runStatuses {
+	words := make([]string, len(ci.RunStatuses))
+	for i, v := range ci.RunStatuses {
 		words[i] = string(v)
 	}
 	return strings.Join(words, ", ")

@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +60,42 @@ func (c *Console) CompleteSources() completion {
 			words := make([]string, len(list.Sources))
 			for i, s := range list.Sources {
 				words[i] = word(s.Name, s.Kind+" "+s.Repo)
+			}
+			return words
+		})
+	}
+}
+
+// CompleteSecrets offers the names of secrets.
+func (c *Console) CompleteSecrets() completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.ask(cmd, args, func(ctx context.Context, cl *client.Client) []string {
+			list, err := cl.Secrets(ctx)
+			if err != nil {
+				return nil
+			}
+			words := make([]string, len(list.Secrets))
+			for i, s := range list.Secrets {
+				words[i] = word(s.Key, strings.TrimPrefix(s.Scope, "repo/"))
+			}
+			return words
+		})
+	}
+}
+
+// CompleteWorkflows offers the workflows that ran lately.
+func (c *Console) CompleteWorkflows() completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.ask(cmd, args, func(ctx context.Context, cl *client.Client) []string {
+			list, err := cl.Runs(ctx, client.RunQuery{Limit: 100})
+			if err != nil {
+				return nil
+			}
+			var words []string
+			for _, r := range list.Runs {
+				if w := word(r.Workflow, r.Repo); !slices.Contains(words, w) {
+					words = append(words, w)
+				}
 			}
 			return words
 		})

@@ -1,11 +1,14 @@
 package runcmd
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/cli/console"
 )
 
@@ -18,6 +21,9 @@ func list(c *console.Console) *cobra.Command {
   kici run list --status failed --branch main --since 24h
   kici run list --text "fix login" -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkStatuses(q.Status); err != nil {
+				return err
+			}
 			cl, err := c.Client()
 			if err != nil {
 				return err
@@ -43,6 +49,19 @@ func list(c *console.Console) *cobra.Command {
 	f.IntVarP(&q.Limit, "limit", "n", 20, "at most this many (100 at once)")
 	f.StringVar(&q.Cursor, "cursor", "", "go on where a page ended")
 	return cmd
+}
+
+func checkStatuses(given []string) error {
+	var known []string
+	for _, s := range ci.RunStatuses {
+		known = append(known, string(s))
+	}
+	for _, s := range given {
+		if !slices.Contains(known, s) {
+			return console.Usage("%q is no status of a run; there are %s", s, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 func table(c *console.Console, out client.RunList) error {

@@ -20,7 +20,7 @@ func start(c *console.Console) *cobra.Command {
 	var wait bool
 	var key, file string
 	cmd := &cobra.Command{
-		Use: "start WORKFLOW", Short: "Start a workflow by hand (workflow_dispatch)", Args: cobra.ExactArgs(1),
+		Use: "start WORKFLOW", Short: "Start a workflow by hand (workflow_dispatch)", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteWorkflows(),
 		Long: `Start a workflow that has the trigger workflow_dispatch, at the tip of a branch or any other ref.
 Inputs are checked against the workflow, which also knows their types.`,
 		Example: `  kici run start deploy --source shop --ref main -i target=staging

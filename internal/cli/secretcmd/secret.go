@@ -34,7 +34,7 @@ func set(c *console.Console) *cobra.Command {
 	var repo string
 	var dry, fingerprint bool
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Set a secret: from a prompt, standard input, a file or a variable", Args: cobra.ExactArgs(1),
+		Use: "set NAME", Short: "Set a secret: from a prompt, standard input, a file or a variable", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
 		Example: `  kici secret set DEPLOY_KEY                        # asks for it
   kici secret set DEPLOY_KEY --from-file ~/.ssh/deploy
   vault read -field=key deploy | kici secret set DEPLOY_KEY
@@ -109,7 +109,7 @@ func table(c *console.Console, out client.SecretList) error {
 func remove(c *console.Console) *cobra.Command {
 	var repo string
 	cmd := &cobra.Command{
-		Use: "delete NAME", Aliases: []string{"rm", "remove"}, Short: "Delete a secret", Args: cobra.ExactArgs(1),
+		Use: "delete NAME", Aliases: []string{"rm", "remove"}, Short: "Delete a secret", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
