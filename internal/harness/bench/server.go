@@ -162,15 +162,26 @@ func cpu(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * (time.Second / ticksPerSecond), err
 }
 
-// meter starts counting the server's processor time; the returned function says what it was for each of n.
+// meter starts counting processor time; the returned function says what the server, and the benchmark itself beside it, used for
+// each of n. Their sum over the number of processors is the most that this machine could do.
 func (s *server) meter() func(n int) string {
-	before, err := cpu(s.cmd.Process.Pid)
+	pids := []int{s.cmd.Process.Pid, os.Getpid()}
+	read := func() (used [2]time.Duration, err error) {
+		for i, pid := range pids {
+			if used[i], err = cpu(pid); err != nil {
+				return used, err
+			}
+		}
+		return used, nil
+	}
+	before, err := read()
 	return func(n int) string {
-		after, err2 := cpu(s.cmd.Process.Pid)
+		after, err2 := read()
 		if err != nil || err2 != nil || n == 0 {
 			return "?"
 		}
-		return fmt.Sprintf("%.2f ms", float64((after-before).Microseconds())/1000/float64(n))
+		each := func(i int) float64 { return float64((after[i]-before[i]).Microseconds()) / 1000 / float64(n) }
+		return fmt.Sprintf("CPU each: server %.2f ms, clients %.2f ms", each(0), each(1))
 	}
 }
 

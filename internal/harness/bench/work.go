@@ -169,7 +169,7 @@ func measureWebhooks(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	got := fmt.Sprintf("%.0f/s, p50 %s, p99 %s, server CPU %s each", rate, ms(quantile(all, .5)), ms(p99), each)
+	got := fmt.Sprintf("%.0f/s, p50 %s, p99 %s, %s", rate, ms(quantile(all, .5)), ms(p99), each)
 	if n := shed.Load(); n > 0 {
 		got += fmt.Sprintf(", %d refused (%v)", n, firstErr)
 	}
@@ -390,7 +390,7 @@ func measureThroughput(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.add(row{
-		What: fmt.Sprintf("jobs/s end to end, %d runs, 32 fake agents", n), Goal: "≥ 500/s", Got: fmt.Sprintf("%.0f/s, server CPU %s each", rate, used(int(n))),
+		What: fmt.Sprintf("jobs/s end to end, %d runs, 32 fake agents", n), Goal: "≥ 500/s", Got: fmt.Sprintf("%.0f/s, %s", rate, used(int(n))),
 		Yardstick: fmt.Sprintf("fsync %.0f/s", y), Ratio: fmt.Sprintf("%.2f×", rate/y),
 	}, rate >= 500)
 	return nil
