@@ -371,7 +371,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add("", []byte{version})
 	f.Fuzz(func(t *testing.T, identity string, data []byte) {
 		plain, err := k.Open(identity, data)
-		if err == nil && (identity != "id" || !bytes.Equal(data, sealed)) {
+		// Each fuzzing process seals the seed anew, so that what opens need not be this one's bytes; but it is that value of that row.
+		if err == nil && (identity != "id" || string(plain) != "value") {
 			t.Errorf("forged %q", plain)
 		}
 	})
