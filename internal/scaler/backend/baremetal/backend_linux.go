@@ -22,8 +22,9 @@ type Backend struct {
 	root    string   // folder of agents' directories
 	work    string   // folder of agents' workspaces; '' = inside their directories
 	boot    string
-	cgroups string // folder of agents' leaves, '' = none
-	noGroup string // why there is none
+	cgroups string   // folder of agents' leaves, '' = none
+	held    *os.File // the folder, locked while this backend is open
+	noGroup string   // why there is none
 	sets    map[string]backend.Set
 	exits   chan string
 
@@ -63,8 +64,10 @@ func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	if b.boot, err = bootID(); err != nil {
 		return nil, err
 	}
-	if b.cgroups, err = cgroupBase(h.NodeID); err != nil {
+	if b.cgroups, b.held, err = cgroupBase(h.NodeID); err != nil {
 		b.noGroup = err.Error()
+	} else if n := removeDeadFolders(context.Background(), b.cgroups); n > 0 {
+		b.log.Info("removed empty cgroups of dead nodes", "count", n)
 	}
 	if err := os.MkdirAll(b.root, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder of agents: %w", err)
@@ -216,6 +219,10 @@ func (b *Backend) Close() error {
 	}
 	if b.cgroups != "" {
 		_ = os.Remove(b.cgroups) // it goes when it is empty; who needs it makes it again
+	}
+	if b.held != nil {
+		_ = b.held.Close()
+		b.held = nil
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -13,11 +14,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kici-go/kici/internal/cgroup"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/backendtest"
 )
@@ -33,10 +36,11 @@ type rig struct {
 
 func newRig(t *testing.T, groups bool) *rig {
 	if groups {
-		base, err := cgroupBase("0000-" + t.Name()[:4] + "test")
+		base, held, err := cgroupBase("0000-" + t.Name()[:4] + "test")
 		if err != nil {
 			t.Skipf("no cgroup can be made here: %v", err)
 		}
+		_ = held.Close()
 		_ = os.Remove(base)
 	}
 	return &rig{t: t, dir: t.TempDir(), options: backend.Options{keyAllowRoot: true}, env: map[string]string{}, groups: groups}
@@ -352,6 +356,79 @@ func TestXS84RecycledPidIsNotKilled(t *testing.T) {
 	}
 	if err := r.delete(other, backend.Ref{AgentID: stranger.AgentID}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What nodes left that were killed goes at the next start on the machine; what a living node or a living agent has stays.
+func TestCgroupsOfDeadNodesAreRemoved(t *testing.T) {
+	newRig(t, true)
+	node := func(n int) string { return fmt.Sprintf("01970000-0000-7000-8000-%012x", 0xc1c100000000+n) }
+	folder := func(n int) (string, *os.File) {
+		dir, held, err := cgroupBase(node(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = held.Close()
+			_ = cgroup.Kill(context.Background(), dir)
+			_ = cgroup.Remove(context.Background(), dir)
+		})
+		return dir, held
+	}
+	dead, held := folder(1)
+	_ = held.Close()
+	if err := makeLeaf(filepath.Join(dead, "scaler-bare-metal-00000001"), nil); err != nil {
+		t.Fatal(err)
+	}
+	alive, _ := folder(2)
+	busy, held := folder(3)
+	_ = held.Close()
+	leaf := filepath.Join(busy, "scaler-bare-metal-00000002")
+	if err := makeLeaf(leaf, nil); err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command("sleep", "60")
+	f, err := os.Open(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	agent.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = agent.Process.Kill(); _ = agent.Wait() }()
+	job := filepath.Join(filepath.Dir(dead), "kici-job-c1c1c1c1c1c1-1")
+	if err := cgroup.Make(job); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Remove(job) }()
+
+	own, _ := folder(4)
+	if n := removeDeadFolders(t.Context(), own); n < 1 {
+		t.Errorf("removed %d", n)
+	}
+	for dir, want := range map[string]bool{dead: false, alive: true, busy: true, own: true, job: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// A clean stop leaves no folder behind.
+func TestStopRemovesItsCgroup(t *testing.T) {
+	r := newRig(t, true)
+	b := r.open("one")
+	inst, _ := r.create(b, "scaler-bare-metal-00000001")
+	dir := b.cgroups
+	if err := r.delete(b, backend.Ref{AgentID: inst.AgentID, Launch: inst.Launch}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is left", dir)
 	}
 }
 

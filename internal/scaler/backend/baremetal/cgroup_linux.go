@@ -1,12 +1,14 @@
 package baremetal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/kici-go/kici/internal/cgroup"
 )
@@ -16,18 +18,59 @@ import (
 
 const cgroupPrefix = "kici-"
 
-// cgroupBase finds the folder for this node's leaves below this process's own cgroup, and makes it. Where that is not possible
-// it says why.
-func cgroupBase(nodeID string) (string, error) {
+// cgroupBase finds the folder for this node's leaves below this process's own cgroup, makes it, and holds it: a folder that nobody
+// holds and no process is in belongs to a dead node. Where that is not possible it says why.
+func cgroupBase(nodeID string) (dir string, held *os.File, err error) {
 	own, err := cgroup.Own()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	base := filepath.Join(own, cgroupPrefix+short(nodeID))
-	if err := cgroup.Make(base); err != nil {
-		return "", err
+	dir = filepath.Join(own, cgroupPrefix+short(nodeID))
+	if err := cgroup.Make(dir); err != nil {
+		return "", nil, err
 	}
-	return base, nil
+	if held, err = os.Open(dir); err != nil {
+		return "", nil, err
+	}
+	_ = syscall.Flock(int(held.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) // taken only by who removes it just now; it is made again when needed
+	return dir, held, nil
+}
+
+// isNodeFolder matches the folders that cgroupBase makes; jobs of static agents have other names.
+func isNodeFolder(name string) bool {
+	id, ok := strings.CutPrefix(name, cgroupPrefix)
+	return ok && len(id) == 12 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// removeDeadFolders removes what nodes that were killed have left beside own: folders of nodes that no server holds and that have no
+// process in them or below.
+func removeDeadFolders(ctx context.Context, own string) (removed int) {
+	entries, err := os.ReadDir(filepath.Dir(own))
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		dir := filepath.Join(filepath.Dir(own), e.Name())
+		if e.IsDir() && isNodeFolder(e.Name()) && dir != own && removeDead(ctx, dir) {
+			removed++
+		}
+	}
+	return removed
+}
+
+func removeDead(ctx context.Context, dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false // its node lives
+	}
+	if events, err := os.ReadFile(filepath.Join(dir, "cgroup.events")); err != nil || !bytes.Contains(events, []byte("populated 0")) {
+		return false // its agents live
+	}
+	return cgroup.Remove(ctx, dir) == nil
 }
 
 func short(id string) string {
