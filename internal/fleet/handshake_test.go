@@ -61,6 +61,30 @@ func drainEndsWithTheLife(t *testing.T, r *rig) {
 	}
 }
 
+// The node hears of a lost link at once, whether the agent had a job or not: it need not guess whether a dead process still has one.
+func TestNodeHearsOfLostLinks(t *testing.T) { onBoth(t, nodeHearsOfLostLinks) }
+
+func nodeHearsOfLostLinks(t *testing.T, r *rig) {
+	busy, d, _ := dispatched(r)
+	busy.status(d, 1, "running")
+	busy.expect(wire.TypeReportAck, nil)
+	idle, _ := r.connect(r.managed("scaler-bare-metal-0009", "linux"), register("scaler-bare-metal-0009"))
+	for name, p := range map[string]*peer{"busy": busy, "idle": idle} {
+		sub := r.st.Subscribe(store.TopicAgents, instance)
+		select { // what came before
+		case <-sub.C():
+		case <-time.After(100 * time.Millisecond):
+		}
+		p.drop()
+		select {
+		case <-sub.C():
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the node was not told", name)
+		}
+		sub.Close()
+	}
+}
+
 func TestRegisterManaged(t *testing.T) { onBoth(t, registerManaged) }
 
 func registerManaged(t *testing.T, r *rig) {

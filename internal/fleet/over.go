@@ -58,8 +58,14 @@ func (f *Fleet) disconnect(s *session, leave bool) error {
 			return fmt.Errorf("read agent: %w", err)
 		}
 		busy, err := f.loseLink(ctx, tx, s.agentID, s.id)
-		if err != nil || busy == linkKept || busy == linkBusy {
+		if err != nil || busy == linkKept {
 			return err
+		}
+		if s.nodeID != "" {
+			tx.Notify(store.TopicAgents, s.nodeID) // where the process is dead, the node need not wait for its link
+		}
+		if busy == linkBusy {
+			return nil
 		}
 		done := row.JobsDone > 0 && s.managed
 		if !done && !leave {
