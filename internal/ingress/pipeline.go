@@ -60,6 +60,9 @@ func (s *Service) normalize(ctx context.Context, src source.Source, d db.Deliver
 	_ = json.Unmarshal([]byte(d.Headers), &headers) // written by accept
 	ev, err := src.Normalize(ctx, source.Delivery{ID: d.DeliveryID, Event: d.Event, Action: d.Action, Headers: headers, Body: d.Body})
 	ev.Payload = bytes.ToValidUTF8(ev.Payload, []byte("\ufffd")) // PostgreSQL refuses anything else
+	if err == nil {
+		err = source.CheckPayload(ev.Payload)
+	}
 	return ev, err
 }
 

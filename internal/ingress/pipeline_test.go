@@ -266,3 +266,16 @@ func TestPayloadThatIsNotUnicode(t *testing.T) {
 		}
 	})
 }
+
+// JSON allows numbers that no value of an expression can hold; such a delivery is refused, once and for good.
+func TestPayloadWithNumbersOutOfRange(t *testing.T) {
+	each(t, func(t *testing.T, st *store.Store) {
+		w := newWorld(t, st).run()
+		r, sha := newRepo(t, map[string]string{".kici/workflows/ci.yaml": yaml("ci", "push")})
+		secret := w.source("demo", r.dir)
+		d := w.delivery(w.signed("demo", secret, "push", "huge", []byte(`{"ref":"refs/heads/main","after":"`+sha+`","deep":[{"n":1e999}]}`)).ID)
+		if d.Status != statusFailed || d.Matched != 0 || d.Attempts != 1 || !strings.Contains(d.Error, "1e999") {
+			t.Errorf("status %s after %d attempts, matched %d: %s", d.Status, d.Attempts, d.Matched, d.Error)
+		}
+	})
+}

@@ -171,3 +171,13 @@ func Bound(s string, limit int) string {
 	sum := sha256.Sum256([]byte(s))
 	return strings.ToValidUTF8(s[:limit-33], "") + "~" + hex.EncodeToString(sum[:16])
 }
+
+// CheckPayload says what no expression could read of an event's payload: JSON allows numbers of any size, the values of an expression
+// do not. ErrInvalid says so.
+func CheckPayload(payload json.RawMessage) error {
+	var v map[string]any
+	if err := json.Unmarshal(payload, &v); err != nil {
+		return fmt.Errorf("%w: body: %w", ErrInvalid, err)
+	}
+	return nil
+}

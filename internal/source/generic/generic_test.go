@@ -203,9 +203,8 @@ func FuzzReadAndNormalize(f *testing.F) {
 			}
 			return
 		}
-		var object map[string]any
-		if err := json.Unmarshal(ev.Payload, &object); err != nil {
-			t.Errorf("payload %q is not an object: %v", ev.Payload, err)
+		if !json.Valid(ev.Payload) || ev.Payload[0] != '{' {
+			t.Errorf("payload %q is not an object", ev.Payload)
 		}
 	})
 }

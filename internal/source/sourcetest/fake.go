@@ -48,7 +48,7 @@ func (f *Fake) Commit(ref, title string, files map[string]string) string {
 	if f.commits == nil {
 		f.commits, f.refs, f.calls = map[string]fakeCommit{}, map[string]string{}, map[string]int{}
 	}
-	sha := fmt.Sprintf("%040x", 0xabc0000+len(f.commits))
+	sha := fmt.Sprintf("%07x%033x", 0xabc0000+len(f.commits), 0) // distinct in the first digits, so that an abbreviation names one
 	f.commits[sha] = fakeCommit{source.Commit{SHA: sha, Title: title, Author: "fake"}, files}
 	if ref != "" {
 		f.refs[ref] = sha
