@@ -180,7 +180,7 @@ func (s *server) meter() func(n int) string {
 		if err != nil || err2 != nil || n == 0 {
 			return "?"
 		}
-		each := func(i int) float64 { return float64((after[i]-before[i]).Microseconds()) / 1000 / float64(n) }
+		each := func(i int) float64 { return float64((after[i] - before[i]).Microseconds()) / 1000 / float64(n) }
 		return fmt.Sprintf("CPU each: server %.2f ms, clients %.2f ms", each(0), each(1))
 	}
 }
