@@ -82,7 +82,7 @@ func draw(ctx context.Context, d drawer, snapshots <-chan client.RunDetail, ende
 		case <-ticker.C:
 			d.tick()
 		case <-ctx.Done():
-			_ = <-ended // nothing writes to d any more
+			<-ended // nothing writes to d any more
 			return last, ctx.Err()
 		}
 	}
