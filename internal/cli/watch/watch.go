@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -82,8 +83,8 @@ func draw(ctx context.Context, d drawer, snapshots <-chan client.RunDetail, ende
 		case <-ticker.C:
 			d.tick()
 		case <-ctx.Done():
-			<-ended // nothing writes to d any more
-			return last, ctx.Err()
+			err := <-ended // nothing writes to d any more
+			return last, cmp.Or(ctx.Err(), err)
 		}
 	}
 }
