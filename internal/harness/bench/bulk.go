@@ -159,8 +159,8 @@ func measurePlacement(ctx context.Context, b *bench) error {
 		what, pkg, pattern string
 		goal               time.Duration
 	}{
-		{"placement of 10,000 jobs, 50 shapes, 1,000 agents, 100 scalers: decide", "./internal/placement", "BenchmarkDecide", 10 * time.Millisecond},
-		{"the same: whole tick with the store", "./internal/dispatch", "BenchmarkTick", 50 * time.Millisecond},
+		{"placement of 10,000 jobs, 50 shapes, 1,000 agents, 100 scalers: decide", "./internal/placement", "BenchmarkDecide/jobs=10000$", 10 * time.Millisecond},
+		{"the same: whole tick with the store", "./internal/dispatch", "BenchmarkTick/(steady|moving)", 50 * time.Millisecond},
 	} {
 		out, err := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", m.pattern, "-benchtime", "2s", m.pkg).CombinedOutput()
 		if err != nil {

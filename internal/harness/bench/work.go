@@ -105,7 +105,7 @@ func (o *origin) post(ctx context.Context, event string, body []byte) error {
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusAccepted {
-		return fmt.Errorf("%s: %s", resp.Status, text)
+		return fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text))
 	}
 	return nil
 }
