@@ -26,7 +26,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
 crash: ## the crash-point harness at length: kill -9 after every commit of a job's life
-	KICI_CRASH_POINTS=all scripts/test.sh -run 'Crash' -timeout 60m ./internal/harness/...
+	KICI_TEST_CRASH_POINTS=all scripts/test.sh -run 'Crash' -timeout 60m ./internal/harness/...
 
 bench: build ## the rows of DESIGN §11 beside their goals and a yardstick of the same run
 	$(GO) run ./internal/harness/bench -kici bin/kici
@@ -42,7 +42,7 @@ fmt: ## format the tree
 	$(TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v -e '^internal/store/db/' -e '_templ.go$$')
 
 screenshots: ## the pictures of the README
-	KICI_UPDATE_PICTURES=1 KICI_REQUIRE=chromium scripts/test.sh -run BrowserDashboard -count=1 ./internal/harness/
+	KICI_TEST_UPDATE_PICTURES=1 KICI_TEST_REQUIRE=chromium scripts/test.sh -run BrowserDashboard -count=1 ./internal/harness/
 
 clean:
 	rm -rf bin .cache

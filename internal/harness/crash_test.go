@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stride is how many crash points are skipped between two that are tried, when KICI_CRASH_POINTS does not say "all".
+// stride is how many crash points are skipped between two that are tried, when KICI_TEST_CRASH_POINTS does not say "all".
 const stride = 5
 
 // TestCrashAtEveryCommit kills the server with SIGKILL at one commit of a delivery's life after the other, just before it and
@@ -23,7 +23,7 @@ func TestCrashAtEveryCommit(t *testing.T) {
 		for _, before := range []bool{false, true} {
 			t.Run(map[bool]string{false: "after", true: "before"}[before], func(t *testing.T) {
 				step := stride
-				if os.Getenv("KICI_CRASH_POINTS") == "all" {
+				if os.Getenv("KICI_TEST_CRASH_POINTS") == "all" {
 					step = 1
 				}
 				first := 1

@@ -65,7 +65,7 @@ func TestBrowserDashboard(t *testing.T) {
 	b.everyPage(demo, slow)
 	b.withoutScripts(demo)
 	b.quiet()
-	if os.Getenv("KICI_UPDATE_PICTURES") != "" {
+	if os.Getenv("KICI_TEST_UPDATE_PICTURES") != "" {
 		b.pictures(demo)
 	}
 }

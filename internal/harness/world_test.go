@@ -80,9 +80,9 @@ func newWorld(t *testing.T, databaseURL, workflow string) *world {
 // require skips, loudly, what this machine cannot do, unless it must be able to (D26).
 func require(t *testing.T, capability, why string) {
 	t.Helper()
-	for c := range strings.SplitSeq(os.Getenv("KICI_REQUIRE"), ",") {
+	for c := range strings.SplitSeq(os.Getenv("KICI_TEST_REQUIRE"), ",") {
 		if c == capability {
-			t.Fatalf("%s, and KICI_REQUIRE names %s", why, capability)
+			t.Fatalf("%s, and KICI_TEST_REQUIRE names %s", why, capability)
 		}
 	}
 	t.Skipf("SKIPPED: %s", why)
