@@ -15,7 +15,6 @@ const (
 	SourceHTTP      = "admin_http"
 	SourceCLI       = "admin_cli"
 	SourceDashboard = "dashboard"
-	SourceAgent     = "agent"
 	SourceSystem    = "system"
 )
 

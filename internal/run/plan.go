@@ -49,15 +49,6 @@ const (
 	maxRunEdges = 100_000
 )
 
-// JobNames lists the planned jobs, for checks posted before dispatch (PIPE-7).
-func (p Planned) JobNames() []string {
-	names := make([]string, len(p.jobs))
-	for i, j := range p.jobs {
-		names[i] = j.name
-	}
-	return names
-}
-
 type plannedJob struct {
 	id, name, display string
 	job               *lock.Job

@@ -149,9 +149,9 @@ func (s *server) rerun(w http.ResponseWriter, r *http.Request, c caller) error {
 }
 
 func (s *server) audit(r *http.Request, c caller, action, target string, err error) {
-	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: "dashboard", Outcome: "allowed"}
+	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: access.SourceDashboard, Outcome: access.Allowed}
 	if err != nil {
-		e.Outcome, e.Error = "error", err.Error()
+		e.Outcome, e.Error = access.Failed, err.Error()
 	}
 	s.Audit.Audit(r.Context(), e)
 }

@@ -14,10 +14,9 @@ import (
 
 // Bounds of one file.
 const (
-	MaxFileBytes    = 1 << 20
-	MaxEntries      = 1000
-	MaxNameBytes    = 256
-	MaxSummaryBytes = 1 << 20
+	MaxFileBytes = 1 << 20
+	MaxEntries   = 1000
+	MaxNameBytes = 256
 )
 
 // ErrFormat is wrapped by every refusal.

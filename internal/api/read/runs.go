@@ -116,32 +116,3 @@ func (r *Reads) run(x db.ReadRunRow, now int64) client.Run {
 	_ = json.Unmarshal([]byte(x.Warnings), &out.Warnings)
 	return out
 }
-
-// RunCounts are the numbers of open runs by stored status.
-func (r *Reads) RunCounts(ctx context.Context, s Scope) (map[string]int64, error) {
-	out := map[string]int64{}
-	err := r.view(ctx, func(q *db.Queries) error {
-		rows, err := q.ReadOpenRunCounts(ctx, s.OrgID, s.RoutingKey)
-		for _, x := range rows {
-			out[x.Status] = x.Runs
-		}
-		return err
-	})
-	return out, err
-}
-
-// Facet is a workflow of a repository, for the choices of a filter.
-type Facet struct{ Repo, Workflow string }
-
-// Facets are the registered workflows, by repository.
-func (r *Reads) Facets(ctx context.Context, s Scope) ([]Facet, error) {
-	var out []Facet
-	err := r.view(ctx, func(q *db.Queries) error {
-		rows, err := q.ReadRunFacets(ctx, s.OrgID, s.RoutingKey)
-		for _, x := range rows {
-			out = append(out, Facet(x))
-		}
-		return err
-	})
-	return out, err
-}

@@ -869,41 +869,6 @@ func (q *Queries) ReadNodeNames(ctx context.Context) ([]ReadNodeNamesRow, error)
 	return items, nil
 }
 
-const readOpenRunCounts = `-- name: ReadOpenRunCounts :many
-SELECT status, COUNT(*) AS runs FROM execution_runs
-WHERE finished_at IS NULL AND org_id || '' = CAST($1 AS TEXT) -- so that the index of open runs is taken, not that of all
-  AND (CAST($2 AS TEXT) = '' OR routing_key = CAST($2 AS TEXT))
-GROUP BY status
-`
-
-type ReadOpenRunCountsRow struct {
-	Status string
-	Runs   int64
-}
-
-func (q *Queries) ReadOpenRunCounts(ctx context.Context, orgID string, routingKey string) ([]ReadOpenRunCountsRow, error) {
-	rows, err := q.db.QueryContext(ctx, readOpenRunCounts, orgID, routingKey)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ReadOpenRunCountsRow{}
-	for rows.Next() {
-		var i ReadOpenRunCountsRow
-		if err := rows.Scan(&i.Status, &i.Runs); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const readQueue = `-- name: ReadQueue :many
 SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,
@@ -1160,41 +1125,6 @@ func (q *Queries) ReadRunExtra(ctx context.Context, id string) (ReadRunExtraRow,
 		&i.RunAttempt,
 	)
 	return i, err
-}
-
-const readRunFacets = `-- name: ReadRunFacets :many
-SELECT DISTINCT repo, workflow FROM workflow_registrations
-WHERE org_id = $1
-  AND (CAST($2 AS TEXT) = '' OR routing_key = CAST($2 AS TEXT))
-ORDER BY repo, workflow LIMIT 500
-`
-
-type ReadRunFacetsRow struct {
-	Repo     string
-	Workflow string
-}
-
-func (q *Queries) ReadRunFacets(ctx context.Context, orgID string, routingKey string) ([]ReadRunFacetsRow, error) {
-	rows, err := q.db.QueryContext(ctx, readRunFacets, orgID, routingKey)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ReadRunFacetsRow{}
-	for rows.Next() {
-		var i ReadRunFacetsRow
-		if err := rows.Scan(&i.Repo, &i.Workflow); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const readRunIDByNumber = `-- name: ReadRunIDByNumber :one

@@ -29,18 +29,6 @@ FROM execution_runs WHERE id = $1 AND org_id = $2;
 -- name: ReadRunExtra :one
 SELECT inputs, matched_trigger, original_run_id, trust_tier, run_attempt FROM execution_runs WHERE id = $1;
 
--- name: ReadOpenRunCounts :many
-SELECT status, COUNT(*) AS runs FROM execution_runs
-WHERE finished_at IS NULL AND org_id || '' = CAST(sqlc.arg(org_id) AS TEXT) -- so that the index of open runs is taken, not that of all
-  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
-GROUP BY status;
-
--- name: ReadRunFacets :many
-SELECT DISTINCT repo, workflow FROM workflow_registrations
-WHERE org_id = sqlc.arg(org_id)
-  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
-ORDER BY repo, workflow LIMIT 500;
-
 -- name: ReadRunIDsByPrefix :many
 SELECT id FROM execution_runs
 WHERE id >= sqlc.arg(low) AND id < sqlc.arg(high) AND org_id = sqlc.arg(org_id) ORDER BY id LIMIT 2;
