@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,18 +17,26 @@ import (
 )
 
 // walk finds processes by descent in /proc, and kills them so that none can fork its way out: everything found is
-// stopped at once, and looked for again until a pass finds nothing new; a stopped process cannot fork, so this ends.
+// stopped at once, and looked for again until passes find nothing new; a stopped process cannot fork, so this ends. One pass can
+// miss a chain whose every member forks the next and goes, so it takes several empty ones where such a chain may be.
 type walk struct {
+	empty   int                // passes in a row that must find nothing; 0 is manyPasses
 	roots   map[int]bool       // these and their descendants
 	parent  int                // further, children of this process …
 	adopted func(process) bool // … for which this is true
 	found   map[int]uint64     // pid → start time
 }
 
-const anyParent = -1
+const (
+	anyParent  = -1
+	manyPasses = 6
+)
 
 func (t *Tree) newWalk(step int) *walk {
 	w := &walk{roots: map[int]bool{}, parent: os.Getpid()}
+	if t.group != nil {
+		w.empty = 1 // the cgroup was killed as a whole: nothing is left, unless it left the cgroup
+	}
 	t.mu.Lock()
 	others := map[int]bool{}
 	for pid, s := range t.roots {
@@ -49,8 +58,13 @@ func (t *Tree) newWalk(step int) *walk {
 }
 
 func (w *walk) freezeAndKill(ctx context.Context) error {
+	need := cmp.Or(w.empty, manyPasses)
 	for {
-		for w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
+		for empty := 0; empty < need; {
+			empty++
+			if w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
+				empty, need = 0, manyPasses
+			}
 			if ctx.Err() != nil {
 				break // kill what is stopped all the same
 			}

@@ -13,26 +13,28 @@ import (
 )
 
 // Where an agent had no cgroup, what it left behind is found by the mark in its environment. Every process found is stopped at
-// once and the table is walked again until nothing new turns up; a stopped process cannot fork its way out, so this ends.
+// once and the table is walked again until nothing new turns up; a stopped process cannot fork its way out, so this ends. One
+// walk can miss a chain whose every member forks the next and goes, so several in a row must find nothing.
+const emptyWalks = 6
 
 // sweep kills every process that carries the agent's mark. found says that there was one.
 func sweep(ctx context.Context, agent string) (found bool, err error) {
 	mark := []byte(markName + "=" + agent)
 	for {
-		stopped := map[int]int{} // pid → pidfd
-		for fresh := true; fresh; {
-			fresh = false
+		stopped := map[int]int{}                                  // pid → pidfd
+		for empty := 0; empty < emptyWalks; {
+			empty++
 			eachMarked(mark, func(pid, fd int) (keep bool) {
 				if _, known := stopped[pid]; known || exited(fd) {
 					return false
 				}
 				_ = unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0)
 				stopped[pid] = fd
-				fresh = true
+				empty = 0
 				return true
 			})
 			if ctx.Err() != nil {
-				fresh = false // kill what is stopped all the same
+				break // kill what is stopped all the same
 			}
 		}
 		if len(stopped) == 0 {
