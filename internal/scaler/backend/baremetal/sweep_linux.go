@@ -21,7 +21,7 @@ const emptyWalks = 6
 func sweep(ctx context.Context, agent string) (found bool, err error) {
 	mark := []byte(markName + "=" + agent)
 	for {
-		stopped := map[int]int{}                                  // pid → pidfd
+		stopped := map[int]int{} // pid → pidfd
 		for empty := 0; empty < emptyWalks; {
 			empty++
 			eachMarked(mark, func(pid, fd int) (keep bool) {
