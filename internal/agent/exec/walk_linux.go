@@ -2,7 +2,6 @@ package exec
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,27 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walk finds processes by descent in /proc, and kills them so that none can fork its way out: everything found is
-// stopped at once, and looked for again until passes find nothing new; a stopped process cannot fork, so this ends. One pass can
-// miss a chain whose every member forks the next and goes, so it takes several empty ones where such a chain may be.
+// walk finds processes by descent and by their environment in /proc, and kills them so that none can fork its way out:
+// everything found is stopped at once, and looked for again until a pass finds nothing new; a stopped process cannot
+// fork, so this ends. One pass can miss a chain whose every member forks the next and goes. So an empty pass counts as
+// proof only when no process was made anywhere while it looked; on a machine that never rests, many empty passes do.
 type walk struct {
-	empty   int                // passes in a row that must find nothing; 0 is manyPasses
 	roots   map[int]bool       // these and their descendants
-	parent  int                // further, children of this process …
-	adopted func(process) bool // … for which this is true
+	adopted func(process) bool // further, any process for which this is true
 	found   map[int]uint64     // pid → start time
 }
 
-const (
-	anyParent  = -1
-	manyPasses = 6
-)
+// manyPasses is how many empty passes in a row are believed when processes are made all the time. Each one misses a
+// chain of 2 ms a member about once in four on a busy machine.
+const manyPasses = 40
 
 func (t *Tree) newWalk(step int) *walk {
-	w := &walk{roots: map[int]bool{}, parent: os.Getpid()}
-	if t.group != nil {
-		w.empty = 1 // the cgroup was killed as a whole: nothing is left, unless it left the cgroup
-	}
+	w := &walk{roots: map[int]bool{}}
 	t.mu.Lock()
 	others := map[int]bool{}
 	for pid, s := range t.roots {
@@ -52,21 +46,19 @@ func (t *Tree) newWalk(step int) *walk {
 		if others[p.pid] {
 			return false
 		}
-		return t.opts.Exclusive && step == anyStep || p.hasEnv(want...)
+		return t.opts.Exclusive && step == anyStep && p.ppid == os.Getpid() || p.hasEnv(want...)
 	}
 	return w
 }
 
 func (w *walk) freezeAndKill(ctx context.Context) error {
-	need := cmp.Or(w.empty, manyPasses)
 	for {
-		for empty := 0; empty < need; {
-			empty++
+		for empty := 0; empty < manyPasses && ctx.Err() == nil; empty++ { // after ctx, kill what is stopped all the same
+			before := lastPid()
 			if w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
-				empty, need = 0, manyPasses
-			}
-			if ctx.Err() != nil {
-				break // kill what is stopped all the same
+				empty = -1
+			} else if before != 0 && before == lastPid() {
+				break
 			}
 		}
 		if len(w.found) == 0 {
@@ -80,6 +72,16 @@ func (w *walk) freezeAndKill(ctx context.Context) error {
 		}
 		w.found = nil
 	}
+}
+
+// lastPid is the number of the youngest process or thread of this pid namespace, 0 when it cannot be read.
+func lastPid() int {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(data[bytes.LastIndexByte(data, ' ')+1:])))
+	return pid
 }
 
 // pass looks at every process once and calls act for those of the tree that were not found before, at once: the less
@@ -112,7 +114,7 @@ func (w *walk) owns(p process) bool {
 	if _, ok := w.found[p.ppid]; ok {
 		return true
 	}
-	return (w.parent == anyParent || w.parent == p.ppid) && p.pid != os.Getpid() && w.adopted(p)
+	return p.pid != os.Getpid() && w.adopted(p)
 }
 
 // awaitDeath waits until no process that was killed is alive. Adopted ones are reaped here: nobody else knows of them.
@@ -122,7 +124,7 @@ func (w *walk) awaitDeath(ctx context.Context) error {
 		for pid, start := range maps.Clone(w.found) {
 			p, ok := readProcess(pid)
 			if !ok || p.start != start || p.dead() {
-				if ok && p.ppid == self && !w.roots[pid] && w.parent == self {
+				if ok && p.ppid == self && !w.roots[pid] {
 					reapOne(pid)
 				}
 				delete(w.found, pid)
@@ -144,6 +146,7 @@ func (w *walk) awaitDeath(ctx context.Context) error {
 type process struct {
 	pid, ppid int
 	state     byte
+	kernel    bool // a kernel thread
 	start     uint64
 }
 
@@ -151,7 +154,12 @@ func (p process) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // hasEnv reports whether the process was started with all entries in its environment.
 func (p process) hasEnv(entries ...string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+	file := "/proc/" + strconv.Itoa(p.pid) + "/environ"
+	env, err := os.ReadFile(file)
+	if err == nil && len(env) == 0 && !p.kernel { // as it is for a moment in exec
+		time.Sleep(time.Millisecond)
+		env, err = os.ReadFile(file)
+	}
 	if err != nil {
 		return false
 	}
@@ -208,11 +216,13 @@ func parseStat(data []byte) (process, error) {
 	}
 	pid, err1 := strconv.Atoi(strings.TrimSpace(string(data[:open])))
 	ppid, err2 := strconv.Atoi(fields[1])
-	start, err3 := strconv.ParseUint(fields[19], 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	flags, err3 := strconv.ParseUint(fields[6], 10, 64)
+	start, err4 := strconv.ParseUint(fields[19], 10, 64)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return process{}, err
 	}
-	return process{pid: pid, ppid: ppid, state: fields[0][0], start: start}, nil
+	const kernelThread = 0x200000 // PF_KTHREAD
+	return process{pid: pid, ppid: ppid, state: fields[0][0], kernel: flags&kernelThread != 0, start: start}, nil
 }
 
 // StartTime identifies a process together with its pid; 0 when there is none.
