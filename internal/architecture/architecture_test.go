@@ -41,6 +41,10 @@ var rooms = map[string][]string{
 	"internal/git":                        {layer0},
 	"internal/source/local":               {layer0, "internal/source", "internal/git"},
 	"internal/source/generic":             {layer0, "internal/source", "internal/git"},
+	"internal/source/forge":               {layer0, "internal/source", "internal/git"},
+	"internal/source/github":              {layer0, "internal/source", "internal/source/forge"},
+	"internal/source/gitea":               {layer0, "internal/source", "internal/source/forge"},
+	"internal/source/gitlab":              {layer0, "internal/source", "internal/source/forge"},
 	"internal/source/sourcetest":          {layer0, "internal/source"},
 	"internal/scaler/backend/baremetal":   {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/fake":        {layer0, "internal/scaler/backend"},
@@ -50,6 +54,7 @@ var rooms = map[string][]string{
 	// Services: contracts, the store, layer 0 and pure rooms; each other only through interfaces that they declare.
 	"internal/access":       {service},
 	"internal/blob":         {service},
+	"internal/check":        {service, "internal/source"},
 	"internal/cluster":      {service},
 	"internal/dispatch":     {service},
 	"internal/event":        {service},
@@ -87,7 +92,7 @@ var groups = map[string][]string{
 	layer0:  {"internal/ci", "internal/cgroup", "internal/wire", "internal/service", "internal/obs"},
 	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/store", "internal/workflow", "internal/placement", "internal/scaler/backend", "internal/source="},
 	services: {
-		"internal/access", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
+		"internal/access", "internal/check", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
 		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/secret", "internal/blob",
 	},
 }

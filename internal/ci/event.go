@@ -25,6 +25,9 @@ type Event struct {
 	Number       int64  `json:"number,omitempty"` // pull request number
 	Fork         bool   `json:"fork,omitempty"`
 
+	Comment   string `json:"comment,omitempty"`   // text of a comment
+	CommentOn string `json:"commentOn,omitempty"` // issue or pr
+
 	ChangedFiles    []string `json:"changedFiles,omitempty"`
 	ChangedFilesErr string   `json:"changedFilesError,omitempty"` // why the list is unknown (WF-15)
 

@@ -54,8 +54,12 @@ type File struct {
 	Data       []byte
 }
 
-// Clone is an address and, when needed, a credential.
-type Clone struct{ URL, Username, Password string }
+// Clone is an address and, when needed, a credential: user and password for HTTPS, key and host keys for SSH.
+type Clone struct {
+	URL, Username, Password string
+	SSHKey                  string // private key in OpenSSH's or PEM form
+	KnownHosts              string // lines of known_hosts; "" accepts a host's key at first sight and keeps to it
+}
 
 // The errors that policy needs to tell apart (LOCK-4, LOCK-5).
 var (
@@ -64,6 +68,7 @@ var (
 	ErrUnreachable = errors.New("the repository cannot be reached") // retry the delivery
 	ErrInvalid     = errors.New("invalid delivery")                 // never retry
 	ErrTooLarge    = errors.New("larger than the limit")            // never retry; of Files: a corrupt lock (LOCK-3)
+	ErrDenied      = errors.New("the credential was refused")       // revoked, expired, or without the right: a person must act
 )
 
 // Bounds of Files: what exceeds one is ErrTooLarge (LOCK-6).

@@ -262,7 +262,10 @@ type Checkout struct {
 	SHA      string `json:"sha"`
 	Ref      string `json:"ref,omitempty"`
 	Username string `json:"username,omitempty"`
-	Password string `json:"password,omitempty"` // given to git by askpass, never in argv or the URL
+	Password string `json:"password,omitempty"` // given to git by a credential helper, never in argv or the URL
+
+	SSHKey     string `json:"sshKey,omitempty"`     // private key; in a file of the agent's own only while git runs
+	KnownHosts string `json:"knownHosts,omitempty"` // lines of known_hosts; "" accepts the host's key at first sight
 }
 
 // LogAck answers a log POST: the number of bytes of this step that are durable. The agent continues from there; a POST at a

@@ -123,6 +123,22 @@ type ClusterMetum struct {
 	Value string
 }
 
+type CommitStatus struct {
+	RunID       string
+	Context     string
+	OrgID       string
+	JobID       string
+	Sha         string
+	State       string
+	Description string
+	Wanted      string
+	Attempts    int64
+	LastError   string
+	CreatedAt   int64
+	PostedAt    sql.NullInt64
+	GaveUpAt    sql.NullInt64
+}
+
 type Delivery struct {
 	ID            string
 	OrgID         string
@@ -242,6 +258,9 @@ type ExecutionRun struct {
 	FailureClass   string
 	InitFailure    string
 	RunAttempt     int64
+	ChecksChanged  int64
+	ChecksDone     int64
+	ChecksDueAt    int64
 	Event          string
 	Inputs         string
 	LockEntry      string
@@ -400,6 +419,23 @@ type Source struct {
 	CreatedAt  int64
 	UpdatedAt  int64
 	DeletedAt  sql.NullInt64
+}
+
+type SourceHead struct {
+	SourceID string
+	Ref      string
+	Sha      string
+	Pending  string
+	SeenAt   int64
+}
+
+type SourcePoll struct {
+	SourceID       string
+	NextAt         int64
+	PolledAt       int64
+	Failures       int64
+	LastError      string
+	RedeliverSince int64
 }
 
 type WebSession struct {

@@ -221,6 +221,11 @@ CREATE TABLE execution_runs (
   failure_class    TEXT NOT NULL,
   init_failure     TEXT NOT NULL, -- category of PIPE-16, '' for none
   run_attempt      BIGINT NOT NULL, -- 1, and one more for each rerun of the same original
+  -- Commit statuses (PIPE-7). A run whose source shows them counts every change of it or its jobs in checks_changed, in the
+  -- transaction of the change; checks_done is the change up to which statuses were posted. Both stay 0 for other runs.
+  checks_changed   BIGINT NOT NULL DEFAULT 0,
+  checks_done      BIGINT NOT NULL DEFAULT 0,
+  checks_due_at    BIGINT NOT NULL DEFAULT 0, -- not before: debounce, lease of who posts, back-off
   -- The wide columns stand last: SQLite reads a row from its front and pays for every page it passes.
   event            TEXT NOT NULL, -- JSON ci.Event
   inputs           TEXT NOT NULL, -- JSON object
@@ -231,6 +236,7 @@ CREATE TABLE execution_runs (
 CREATE INDEX execution_runs_list ON execution_runs (org_id, created_at, id);
 CREATE INDEX execution_runs_open ON execution_runs (status, id) WHERE finished_at IS NULL;
 CREATE INDEX execution_runs_deadline ON execution_runs (deadline_at) WHERE finished_at IS NULL AND deadline_at IS NOT NULL;
+CREATE INDEX execution_runs_checks ON execution_runs (checks_due_at, id) WHERE checks_changed > checks_done;
 CREATE INDEX execution_runs_original ON execution_runs (original_run_id) WHERE original_run_id IS NOT NULL;
 
 CREATE TABLE execution_jobs (
