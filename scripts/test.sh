@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs go test with its arguments beside a throw-away PostgreSQL (KICI_TEST_POSTGRES) when one can be had.
+# Runs go test with its arguments beside a throw-away PostgreSQL (KICI_TEST_POSTGRES) when one can be had. With
+# KICI_TEST_RERUN set (CI), a test that failed is run once more, and is named at the end if it passed then (decision 0009).
 set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh
@@ -26,4 +27,16 @@ if [ -z "${KICI_TEST_POSTGRES:-}" ]; then
     echo "test: no PostgreSQL on this machine: its tests are SKIPPED" >&2
   fi
 fi
-"$GO" test "$@"
+[ -n "${KICI_TEST_RERUN:-}" ] || { "$GO" test "$@"; exit; }
+# The last argument is the packages.
+for packages; do :; done
+sum=${XDG_CACHE_HOME:-$HOME/.cache}/kici/tools/gotestsum-$(cksum < tools/go.sum | tr -d ' ')
+[ -x "$sum" ] || (cd tools && mkdir -p "$(dirname "$sum")" && CGO_ENABLED=0 "$GO" build -o "$sum" gotest.tools/gotestsum)
+flaky=$(mktemp)
+code=0
+# shellcheck disable=SC2046
+"$sum" --format pkgname --hide-summary=skipped --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-report="$flaky" \
+  --packages "$packages" -- $(for a; do [ "$a" = "$packages" ] || printf '%s ' "$a"; done) || code=$?
+[ ! -s "$flaky" ] || { echo "tests that failed at first (runs, failures): mend them"; cat "$flaky"; }
+rm -f "$flaky"
+exit $code
