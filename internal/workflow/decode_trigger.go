@@ -23,8 +23,8 @@ const (
 
 // triggerNames are the names under on:; docs/workflows.md maps them to the lock's.
 var triggerNames = []string{
-	"push", "pull_request", "workflow_dispatch", "repository_dispatch", "generic_webhook", "schedule", "kici_event",
-	"workflow_complete", "job_complete",
+	"push", "pull_request", "issue_comment", "comment", "workflow_dispatch", "repository_dispatch", "generic_webhook", "schedule",
+	"kici_event", "workflow_complete", "job_complete",
 }
 
 // pullRequestTypes are GitHub's defaults, which authors expect.
@@ -41,10 +41,10 @@ func refusedTrigger(name string) string {
 		return "use workflow_complete"
 	case "workflow_call":
 		return "reusable workflows are not supported; put shared steps into a script of the repository"
-	case "issues", "issue_comment", "pull_request_review", "pull_request_review_comment", "release", "create", "delete", "fork",
+	case "issues", "pull_request_review", "pull_request_review_comment", "release", "create", "delete", "fork",
 		"star", "watch", "status", "check_run", "check_suite", "deployment", "deployment_status", "discussion",
 		"discussion_comment", "label", "milestone", "merge_group", "page_build", "public", "registry_package", "gollum",
-		"branch_protection_rule", "comment", "review", "review_comment", "webhook", "lifecycle", "workflows_failed_batch":
+		"branch_protection_rule", "review", "review_comment", "webhook", "lifecycle", "workflows_failed_batch":
 		return "this version knows: " + strings.Join(triggerNames, ", ")
 	}
 	return ""
@@ -95,6 +95,8 @@ func (d *decoder) trigger(name string, v value) []lock.Trigger {
 		return d.push(v)
 	case "pull_request":
 		return one(d.pullRequest(v))
+	case "issue_comment", "comment":
+		return d.each(v, d.comment)
 	case "workflow_dispatch":
 		return one(d.workflowDispatch(v))
 	case "repository_dispatch":

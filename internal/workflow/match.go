@@ -93,6 +93,8 @@ func (m *matcher) trigger(t *lock.Trigger) bool {
 		return m.all(m.ordered("tags", t.Patterns, m.tag()), m.paths(t))
 	case TypePullRequest:
 		return m.pullRequest(t)
+	case TypeComment:
+		return m.comment(t)
 	case TypeDispatch:
 		return m.dispatch(t)
 	case TypeGenericWebhook:

@@ -122,7 +122,7 @@ func TestSchemaKnowsTheSameKeys(t *testing.T) {
 		props map[string]any
 	}{
 		"workflow": {workflowKeys, object(root)}, "on": {onKeys, triggers}, "push": {pushKeys, object(triggers["push"])},
-		"pull_request": {pullRequestKeys, object(triggers["pull_request"])}, "dispatch": {dispatchKeys, object(triggers["workflow_dispatch"])},
+		"pull_request": {pullRequestKeys, object(triggers["pull_request"])}, "issue_comment": {commentKeys, object(triggers["issue_comment"])}, "dispatch": {dispatchKeys, object(triggers["workflow_dispatch"])},
 		"input": {inputKeys, input}, "schedule": {scheduleKeys, object(triggers["schedule"])},
 		"generic": {genericKeys, object(triggers["generic_webhook"])}, "event": {eventKeys, object(triggers["kici_event"])},
 		"job": {jobKeys, job}, "runs-on": {runsOnKeys, object(job["runs-on"])}, "step": {stepKeys, step},
@@ -148,7 +148,7 @@ func TestDocumentationIsComplete(t *testing.T) {
 	}
 	doc := string(b)
 	for _, k := range []keys{
-		workflowKeys, onKeys, pushKeys, pullRequestKeys, inputKeys, scheduleKeys, genericKeys, eventKeys, jobKeys, runsOnKeys, stepKeys,
+		workflowKeys, onKeys, pushKeys, pullRequestKeys, commentKeys, inputKeys, scheduleKeys, genericKeys, eventKeys, jobKeys, runsOnKeys, stepKeys,
 		retryKeys, strategyKeys, concurrencyKeys, resourcesKeys,
 		{known: kiciNames},
 		{known: edgeWords},

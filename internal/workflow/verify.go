@@ -98,6 +98,10 @@ func (v *verifier) trigger(at string, t *lock.Trigger) {
 	case TypeSchedule:
 		v.fail(at+".cronExpression", checkCron(t.Cron))
 		v.fail(at+".timezone", checkTimezone(t.Timezone))
+	case TypeComment:
+		if t.BodyMatch != "" {
+			v.fail(at+".bodyMatch", checkBodyMatch(t.BodyMatch))
+		}
 	case "":
 		v.errorf(at, "has no type")
 	}

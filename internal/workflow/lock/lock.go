@@ -55,7 +55,7 @@ type Concurrency struct {
 	Max              int    `json:"max,omitempty"`
 }
 
-// Trigger is one element of "on". Type is the lock's own name (push, tag, pr, dispatch, generic_webhook, schedule,
+// Trigger is one element of "on". Type is the lock's own name (push, tag, pr, comment, dispatch, generic_webhook, schedule,
 // kici_event, workflow_complete, job_complete, …); the map from YAML names is published in docs/workflows.md. The fields used
 // depend on the type (WF-12). Patterns may start with "!".
 type Trigger struct {
@@ -67,10 +67,12 @@ type Trigger struct {
 	Events         []string         `json:"events,omitempty"`         // pr actions; generic_webhook event names
 	TargetBranches []string         `json:"targetBranches,omitempty"` // pr
 	SourceBranches []string         `json:"sourceBranches,omitempty"` // pr
+	Actions        []string         `json:"actions,omitempty"`        // comment; none is created
+	BodyMatch      string           `json:"bodyMatch,omitempty"`      // comment: a glob or /regex/flags
 	Types          []string         `json:"types,omitempty"`          // repository_dispatch types
 	Inputs         map[string]Input `json:"inputs,omitempty"`         // dispatch (workflow_dispatch), schedule
 	Manual         bool             `json:"manual,omitempty"`         // dispatch made from workflow_dispatch
-	Source         string           `json:"source,omitempty"`         // generic_webhook: source name; kici_event, *_complete: repository
+	Source         string           `json:"source,omitempty"`         // generic_webhook: source name; comment: issue or pr; kici_event, *_complete: repository
 	EventName      string           `json:"eventName,omitempty"`      // kici_event, exact
 	Match          map[string]any   `json:"match,omitempty"`          // JSONPath → expected (WF-16)
 	Not            map[string]any   `json:"not,omitempty"`
