@@ -13,14 +13,24 @@ import (
 
 // Dialect is how one kind of forge speaks: its webhooks and its API. It is stateless; what it needs comes as arguments.
 type Dialect interface {
-	Kind() string       // github, gitea, gitlab
-	DefaultAPI() string // base address of the API of the public instance, "" when there is none
+	Kind() string   // github, gitea, gitlab
+	Public() string // web address of the public instance, "" when there is none
+	// APIBase is the base address of the API of the instance whose web interface is at web.
+	APIBase(web string) string
 	// Verify authenticates a webhook under one secret in constant time; the source asks for each of its secrets.
 	Verify(secret string, r source.Request) error
 	// Read names the event and the delivery id of a verified request.
 	Read(r source.Request) (source.Received, error)
-	// Parse turns a delivery into an event, as far as its body tells: comment events have no commit yet. ErrIgnored and
-	// ErrInvalid as in source.Source.
+	// Parse turns a delivery into an event, as far as its body tells. ErrIgnored and ErrInvalid as in source.Source; the event
+	// that comes with ErrIgnored is kept with the delivery. It fills what the event's type needs, in the body's own words;
+	// Source checks all of it:
+	//
+	//	push     Type "push", Ref (full: a tag's makes it a tag event), SHA (a commit, also of an annotated tag; zeros or
+	//	         Deleted when the ref is gone), Before, Title
+	//	pr       Type "pr", Action in GitHub's words (opened, synchronize, closed, …), Number, Title, SHA and SourceBranch of
+	//	         the head, BaseSHA ("" when the body does not tell) and TargetBranch of the base, Ref (refs/pull/7/head), Fork
+	//	comment  Type "comment", Action in GitHub's words (created, edited, deleted), Number, Title, Comment, CommentOn (issue or pr)
+	//	always   Repo (owner/name as the body has it), DefaultBranch when the body has it, Actor, Payload
 	Parse(d source.Delivery) (ci.Event, error)
 	// CloneURL of a repository by HTTPS or SSH, made of the address of the web interface.
 	CloneURL(web, repo string, ssh bool) string
@@ -36,7 +46,7 @@ type Dialect interface {
 // Redelivers is implemented by dialects whose forge keeps a log of deliveries.
 type Redelivers interface {
 	Missed(ctx context.Context, api *API, repo, address string, since time.Time, limit int) ([]source.MissedDelivery, error)
-	Redeliver(ctx context.Context, api *API, repo, address, id string) error
+	Redeliver(ctx context.Context, api *API, repo, id string) error
 }
 
 // Mirror reads commits of the repository (git.Mirror).
@@ -49,22 +59,3 @@ type Mirror interface {
 	Heads(ctx context.Context, c source.Clone) (map[string]string, error)
 	DefaultBranch(ctx context.Context, c source.Clone) (string, error)
 }
-
-// Options is the kind's part of a stored source.
-type Options struct {
-	URL           string `json:"url,omitempty"`             // of the web interface, such as https://git.example.com; required but for the public instances
-	APIURL        string `json:"apiUrl,omitempty"`          // made of URL when empty
-	Repository    string `json:"repository"`                // owner/name (GitLab: with all its groups)
-	Clone         string `json:"clone,omitempty"`           // https (default) or ssh
-	CloneURL      string `json:"cloneUrl,omitempty"`        // made of URL and Repository when empty
-	KnownHosts    string `json:"knownHosts,omitempty"`      // lines of known_hosts that pin the host's keys
-	DefaultBranch string `json:"defaultBranch,omitempty"`   // asked from the forge when empty
-	Forks         string `json:"forks,omitempty"`           // ignore (default) or run: pull requests from forks run with the base branch's workflows and without secrets (D10, LOCK-9)
-	Statuses      string `json:"statuses,omitempty"`        // jobs (default: per workflow and job), workflows, off
-	AllowPrivate  bool   `json:"allowPrivate,omitempty"`    // the forge may live at a private or loopback address, and redirect there
-	MaxPayload    int64  `json:"maxPayloadBytes,omitempty"` // 0 is 25 MiB (ING-7)
-}
-
-// API is a client of one forge's API with one token: bounded, patient with rate limits, and closed to private addresses unless
-// allowed. See api.go.
-type API struct{}
