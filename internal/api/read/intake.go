@@ -61,7 +61,7 @@ type DeliveryFilter struct {
 	Limit                 int
 }
 
-// Deliveries is a page of deliveries, newest first.
+// Deliveries is a page of deliveries, newest first. Filters look as far as those of Runs.
 func (r *Reads) Deliveries(ctx context.Context, s Scope, f DeliveryFilter) (client.DeliveryList, error) {
 	from, err := parseCursor(f.Cursor, newest)
 	if err != nil {
@@ -69,17 +69,23 @@ func (r *Reads) Deliveries(ctx context.Context, s Scope, f DeliveryFilter) (clie
 	}
 	limit := clamp(f.Limit, DefaultLimit, MaxLimit)
 	var rows []db.ReadDeliveriesRow
+	next := ""
 	err = r.view(ctx, func(q *db.Queries) (err error) {
-		rows, err = q.ReadDeliveries(ctx, db.ReadDeliveriesParams{
-			OrgID: s.OrgID, RoutingKey: s.RoutingKey, BeforeAt: from.at, BeforeID: from.id, Since: f.Since,
-			Source: f.Source, Status: f.Status, Event: f.Event, MaxRows: int32(limit + 1),
-		})
+		look := lookAt{limit: limit, since: f.Since, all: s.RoutingKey+f.Source+f.Status+f.Event == "", floor: func(p position, n int32) (position, error) {
+			x, err := q.ReadDeliveriesFloor(ctx, db.ReadDeliveriesFloorParams{OrgID: s.OrgID, BeforeAt: p.at, BeforeID: p.id, MaxRows: n})
+			return position{x.ReceivedAt, x.ID}, err
+		}}
+		rows, next, err = page(look, from, func(floor position) ([]db.ReadDeliveriesRow, error) {
+			return q.ReadDeliveries(ctx, db.ReadDeliveriesParams{
+				OrgID: s.OrgID, RoutingKey: s.RoutingKey, BeforeAt: from.at, BeforeID: from.id, FloorAt: floor.at, FloorID: floor.id,
+				Source: f.Source, Status: f.Status, Event: f.Event, MaxRows: int32(limit + 1),
+			})
+		}, func(x db.ReadDeliveriesRow) position { return position{x.ReceivedAt, x.ID} })
 		return err
 	})
 	if err != nil {
 		return client.DeliveryList{}, fmt.Errorf("read deliveries: %w", err)
 	}
-	rows, next := cut(rows, limit, func(x db.ReadDeliveriesRow) position { return position{x.ReceivedAt, x.ID} })
 	out := client.DeliveryList{Deliveries: make([]client.Delivery, len(rows)), NextCursor: next}
 	for i, x := range rows {
 		out.Deliveries[i] = deliveryOf(x)

@@ -18,6 +18,8 @@ type RunFilter struct {
 	Workflow   string
 	Repo       string
 	Branch     string
+	Actor      string
+	Event      string // as stored, or without its action: "pr" is also "pr:opened"
 	DeliveryID string
 	Text       string // found in title, workflow, repository, branch, actor, commit or "#482"
 	Since      int64  // UTC ms, created at or after
@@ -25,7 +27,14 @@ type RunFilter struct {
 	Limit      int
 }
 
-// Runs is a page of runs, newest first.
+// filters reports whether some runs of the list are left out.
+func (f RunFilter) filters() bool {
+	f.Cursor, f.Limit = "", 0
+	return len(f.Statuses) > 0 || f.Workflow+f.Repo+f.Branch+f.Actor+f.Event+f.DeliveryID+f.Text != ""
+}
+
+// Runs is a page of runs, newest first. With filters, a page that looked at the last 10,000 runs ends, full or not, with a cursor
+// to go on.
 func (r *Reads) Runs(ctx context.Context, s Scope, f RunFilter) (client.RunList, error) {
 	params, err := runParams(s, f)
 	if err != nil {
@@ -33,14 +42,21 @@ func (r *Reads) Runs(ctx context.Context, s Scope, f RunFilter) (client.RunList,
 	}
 	limit := int(params.MaxRows) - 1
 	var rows []db.ReadRunsRow
+	next := ""
 	err = r.view(ctx, func(q *db.Queries) error {
-		rows, err = q.ReadRuns(ctx, params)
+		look := lookAt{limit: limit, since: f.Since, all: !f.filters() && s.RoutingKey == "", floor: func(p position, n int32) (position, error) {
+			x, err := q.ReadRunsFloor(ctx, db.ReadRunsFloorParams{OrgID: s.OrgID, BeforeAt: p.at, BeforeID: p.id, MaxRows: n})
+			return position{x.CreatedAt, x.ID}, err
+		}}
+		rows, next, err = page(look, position{params.BeforeAt, params.BeforeID}, func(floor position) ([]db.ReadRunsRow, error) {
+			params.FloorAt, params.FloorID = floor.at, floor.id
+			return q.ReadRuns(ctx, params)
+		}, func(x db.ReadRunsRow) position { return position{x.CreatedAt, x.ID} })
 		return err
 	})
 	if err != nil {
 		return client.RunList{}, fmt.Errorf("read runs: %w", err)
 	}
-	rows, next := cut(rows, limit, func(x db.ReadRunsRow) position { return position{x.CreatedAt, x.ID} })
 	out := client.RunList{Runs: make([]client.Run, len(rows)), NextCursor: next}
 	now := r.now()
 	for i, x := range rows {
@@ -65,8 +81,9 @@ func runParams(s Scope, f RunFilter) (db.ReadRunsParams, error) {
 		statuses += ","
 	}
 	return db.ReadRunsParams{
-		OrgID: s.OrgID, RoutingKey: s.RoutingKey, BeforeAt: from.at, BeforeID: from.id, Since: f.Since,
-		Statuses: statuses, Workflow: f.Workflow, Repo: f.Repo, Branch: f.Branch, DeliveryID: f.DeliveryID,
+		OrgID: s.OrgID, RoutingKey: s.RoutingKey, BeforeAt: from.at, BeforeID: from.id,
+		Statuses: statuses, Workflow: f.Workflow, Repo: f.Repo, Branch: f.Branch, Actor: f.Actor, Event: f.Event,
+		EventPrefix: eventPrefix(f.Event), DeliveryID: f.DeliveryID,
 		Pattern: likePattern(f.Text), MaxRows: int32(clamp(f.Limit, DefaultLimit, MaxLimit) + 1),
 	}, nil
 }
@@ -88,13 +105,23 @@ func joinStatuses() string {
 	return strings.Join(words, ", ")
 }
 
+// eventPrefix finds an event with any action. An event that names its action has no other.
+func eventPrefix(event string) string {
+	if event == "" || strings.Contains(event, ":") {
+		return ""
+	}
+	return escape.Replace(event) + ":%"
+}
+
+var escape = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
+
 // likePattern makes text a LIKE pattern that finds it anywhere, with '!' as the escape character.
 func likePattern(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "" {
 		return ""
 	}
-	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(text) + "%"
+	return "%" + escape.Replace(text) + "%"
 }
 
 func (r *Reads) run(x db.ReadRunRow, now int64) client.Run {

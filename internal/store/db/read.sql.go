@@ -253,24 +253,25 @@ func (q *Queries) ReadAllShapeReasons(ctx context.Context) ([]ShapeReason, error
 
 const readDeliveries = `-- name: ReadDeliveries :many
 SELECT d.id, d.delivery_id, d.source_id, d.routing_key, d.kind, d.event, d.action, d.repo, d.ref, d.sha, d.status, d.duplicates,
-  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, s.name AS source_name
+  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, d.next_attempt_at, s.name AS source_name
 FROM deliveries d LEFT JOIN sources s ON s.id = d.source_id
 WHERE d.org_id = $1
   AND (d.received_at, d.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
-  AND d.received_at >= $4
-  AND (CAST($5 AS TEXT) = '' OR d.routing_key = CAST($5 AS TEXT))
-  AND (CAST($6 AS TEXT) = '' OR s.name = CAST($6 AS TEXT))
-  AND (CAST($7 AS TEXT) = '' OR d.status = CAST($7 AS TEXT))
-  AND (CAST($8 AS TEXT) = '' OR d.event = CAST($8 AS TEXT))
+  AND (d.received_at, d.id) >= (CAST($4 AS BIGINT), CAST($5 AS TEXT))
+  AND (CAST($6 AS TEXT) = '' OR d.routing_key = CAST($6 AS TEXT))
+  AND (CAST($7 AS TEXT) = '' OR s.name = CAST($7 AS TEXT))
+  AND (CAST($8 AS TEXT) = '' OR d.status = CAST($8 AS TEXT))
+  AND (CAST($9 AS TEXT) = '' OR d.event = CAST($9 AS TEXT))
 ORDER BY d.received_at DESC, d.id DESC
-LIMIT $9
+LIMIT $10
 `
 
 type ReadDeliveriesParams struct {
 	OrgID      string
 	BeforeAt   int64
 	BeforeID   string
-	Since      int64
+	FloorAt    int64
+	FloorID    string
 	RoutingKey string
 	Source     string
 	Status     string
@@ -279,26 +280,27 @@ type ReadDeliveriesParams struct {
 }
 
 type ReadDeliveriesRow struct {
-	ID         string
-	DeliveryID string
-	SourceID   string
-	RoutingKey string
-	Kind       string
-	Event      string
-	Action     string
-	Repo       string
-	Ref        string
-	Sha        string
-	Status     string
-	Duplicates int64
-	BodySize   int64
-	ReceivedAt int64
-	Attempts   int64
-	FinishedAt sql.NullInt64
-	Matched    int64
-	RunID      sql.NullString
-	Error      string
-	SourceName sql.NullString
+	ID            string
+	DeliveryID    string
+	SourceID      string
+	RoutingKey    string
+	Kind          string
+	Event         string
+	Action        string
+	Repo          string
+	Ref           string
+	Sha           string
+	Status        string
+	Duplicates    int64
+	BodySize      int64
+	ReceivedAt    int64
+	Attempts      int64
+	FinishedAt    sql.NullInt64
+	Matched       int64
+	RunID         sql.NullString
+	Error         string
+	NextAttemptAt int64
+	SourceName    sql.NullString
 }
 
 func (q *Queries) ReadDeliveries(ctx context.Context, arg ReadDeliveriesParams) ([]ReadDeliveriesRow, error) {
@@ -306,7 +308,8 @@ func (q *Queries) ReadDeliveries(ctx context.Context, arg ReadDeliveriesParams) 
 		arg.OrgID,
 		arg.BeforeAt,
 		arg.BeforeID,
-		arg.Since,
+		arg.FloorAt,
+		arg.FloorID,
 		arg.RoutingKey,
 		arg.Source,
 		arg.Status,
@@ -340,6 +343,7 @@ func (q *Queries) ReadDeliveries(ctx context.Context, arg ReadDeliveriesParams) 
 			&i.Matched,
 			&i.RunID,
 			&i.Error,
+			&i.NextAttemptAt,
 			&i.SourceName,
 		); err != nil {
 			return nil, err
@@ -355,35 +359,70 @@ func (q *Queries) ReadDeliveries(ctx context.Context, arg ReadDeliveriesParams) 
 	return items, nil
 }
 
+const readDeliveriesFloor = `-- name: ReadDeliveriesFloor :one
+SELECT w.received_at, w.id FROM (
+  SELECT d.received_at, d.id FROM deliveries d
+  WHERE d.org_id = $1
+    AND (d.received_at, d.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  ORDER BY d.received_at DESC, d.id DESC LIMIT $4
+) AS w ORDER BY w.received_at, w.id LIMIT 1
+`
+
+type ReadDeliveriesFloorParams struct {
+	OrgID    string
+	BeforeAt int64
+	BeforeID string
+	MaxRows  int32
+}
+
+type ReadDeliveriesFloorRow struct {
+	ReceivedAt int64
+	ID         string
+}
+
+// As ReadRunsFloor.
+func (q *Queries) ReadDeliveriesFloor(ctx context.Context, arg ReadDeliveriesFloorParams) (ReadDeliveriesFloorRow, error) {
+	row := q.db.QueryRowContext(ctx, readDeliveriesFloor,
+		arg.OrgID,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	var i ReadDeliveriesFloorRow
+	err := row.Scan(&i.ReceivedAt, &i.ID)
+	return i, err
+}
+
 const readDelivery = `-- name: ReadDelivery :many
 SELECT d.id, d.delivery_id, d.source_id, d.routing_key, d.kind, d.event, d.action, d.repo, d.ref, d.sha, d.status, d.duplicates,
-  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, s.name AS source_name
+  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, d.next_attempt_at, s.name AS source_name
 FROM deliveries d LEFT JOIN sources s ON s.id = d.source_id
 WHERE d.org_id = $1 AND (d.id = $2 OR d.delivery_id = $2)
 ORDER BY d.received_at DESC LIMIT 1
 `
 
 type ReadDeliveryRow struct {
-	ID         string
-	DeliveryID string
-	SourceID   string
-	RoutingKey string
-	Kind       string
-	Event      string
-	Action     string
-	Repo       string
-	Ref        string
-	Sha        string
-	Status     string
-	Duplicates int64
-	BodySize   int64
-	ReceivedAt int64
-	Attempts   int64
-	FinishedAt sql.NullInt64
-	Matched    int64
-	RunID      sql.NullString
-	Error      string
-	SourceName sql.NullString
+	ID            string
+	DeliveryID    string
+	SourceID      string
+	RoutingKey    string
+	Kind          string
+	Event         string
+	Action        string
+	Repo          string
+	Ref           string
+	Sha           string
+	Status        string
+	Duplicates    int64
+	BodySize      int64
+	ReceivedAt    int64
+	Attempts      int64
+	FinishedAt    sql.NullInt64
+	Matched       int64
+	RunID         sql.NullString
+	Error         string
+	NextAttemptAt int64
+	SourceName    sql.NullString
 }
 
 func (q *Queries) ReadDelivery(ctx context.Context, orgID string, ref string) ([]ReadDeliveryRow, error) {
@@ -415,6 +454,7 @@ func (q *Queries) ReadDelivery(ctx context.Context, orgID string, ref string) ([
 			&i.Matched,
 			&i.RunID,
 			&i.Error,
+			&i.NextAttemptAt,
 			&i.SourceName,
 		); err != nil {
 			return nil, err
@@ -707,6 +747,93 @@ func (q *Queries) ReadJobSteps(ctx context.Context, jobID string) ([]ReadJobStep
 	return items, nil
 }
 
+const readLastDeliveries = `-- name: ReadLastDeliveries :many
+SELECT d.source_id, d.id, d.event, d.status, d.error, d.matched, d.received_at FROM deliveries d
+WHERE d.id IN (
+  SELECT MAX(w.id) FROM (
+    SELECT l.id, l.source_id FROM deliveries l
+    WHERE l.org_id = $1 ORDER BY l.received_at DESC, l.id DESC LIMIT $2
+  ) AS w GROUP BY w.source_id
+)
+`
+
+type ReadLastDeliveriesRow struct {
+	SourceID   string
+	ID         string
+	Event      string
+	Status     string
+	Error      string
+	Matched    int64
+	ReceivedAt int64
+}
+
+// The last delivery of each source among the last max_rows. Ids grow with time.
+func (q *Queries) ReadLastDeliveries(ctx context.Context, orgID string, maxRows int32) ([]ReadLastDeliveriesRow, error) {
+	rows, err := q.db.QueryContext(ctx, readLastDeliveries, orgID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadLastDeliveriesRow{}
+	for rows.Next() {
+		var i ReadLastDeliveriesRow
+		if err := rows.Scan(
+			&i.SourceID,
+			&i.ID,
+			&i.Event,
+			&i.Status,
+			&i.Error,
+			&i.Matched,
+			&i.ReceivedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readLastFailure = `-- name: ReadLastFailure :many
+SELECT r.id, r.finished_at FROM execution_runs r
+WHERE r.org_id = $1 AND r.status = 'failed' AND r.finished_at IS NOT NULL
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = CAST($2 AS TEXT))
+ORDER BY r.finished_at DESC LIMIT 1
+`
+
+type ReadLastFailureRow struct {
+	ID         string
+	FinishedAt sql.NullInt64
+}
+
+func (q *Queries) ReadLastFailure(ctx context.Context, orgID string, routingKey string) ([]ReadLastFailureRow, error) {
+	rows, err := q.db.QueryContext(ctx, readLastFailure, orgID, routingKey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadLastFailureRow{}
+	for rows.Next() {
+		var i ReadLastFailureRow
+		if err := rows.Scan(&i.ID, &i.FinishedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readLiveAgents = `-- name: ReadLiveAgents :many
 SELECT a.id, a.type, a.scaler, a.node_id, a.state, a.labels, a.bound_job_id, a.requested_at, a.state_at, a.registered_at,
   a.instance_id, a.link_lost_at, a.last_seen_at, a.ended_at, a.gone_reason, a.error, a.host, a.platform, a.arch, a.version,
@@ -856,6 +983,44 @@ func (q *Queries) ReadNodeNames(ctx context.Context) ([]ReadNodeNamesRow, error)
 			&i.HeartbeatAt,
 			&i.Draining,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readOpenRuns = `-- name: ReadOpenRuns :many
+SELECT o.status, COUNT(*) AS runs FROM (
+  SELECT r.status FROM execution_runs r
+  WHERE r.finished_at IS NULL AND r.org_id = $1
+    AND (CAST($2 AS TEXT) = '' OR r.routing_key = CAST($2 AS TEXT))
+  LIMIT 10000
+) AS o GROUP BY o.status
+`
+
+type ReadOpenRunsRow struct {
+	Status string
+	Runs   int64
+}
+
+// How many runs have not ended, by status; beyond 10,000 the count is a lower bound.
+func (q *Queries) ReadOpenRuns(ctx context.Context, orgID string, routingKey string) ([]ReadOpenRunsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readOpenRuns, orgID, routingKey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadOpenRunsRow{}
+	for rows.Next() {
+		var i ReadOpenRunsRow
+		if err := rows.Scan(&i.Status, &i.Runs); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1442,34 +1607,41 @@ SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha,
 FROM execution_runs
 WHERE execution_runs.org_id = $1
   AND (created_at, id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
-  AND created_at >= $4
-  AND (CAST($5 AS TEXT) = '' OR execution_runs.routing_key = CAST($5 AS TEXT))
-  AND (CAST($6 AS TEXT) = '' OR CAST($6 AS TEXT) LIKE '%,' || status || ',%')
-  AND (CAST($7 AS TEXT) = '' OR workflow = CAST($7 AS TEXT))
-  AND (CAST($8 AS TEXT) = '' OR repo = CAST($8 AS TEXT))
-  AND (CAST($9 AS TEXT) = '' OR branch = CAST($9 AS TEXT))
-  AND (CAST($10 AS TEXT) = '' OR execution_runs.delivery_id IN (SELECT d.id FROM deliveries d
-    WHERE d.org_id = $1 AND (d.id = CAST($10 AS TEXT) OR d.delivery_id = CAST($10 AS TEXT))))
-  AND (CAST($11 AS TEXT) = ''
+  AND (created_at, id) >= (CAST($4 AS BIGINT), CAST($5 AS TEXT))
+  AND (CAST($6 AS TEXT) = '' OR execution_runs.routing_key = CAST($6 AS TEXT))
+  AND (CAST($7 AS TEXT) = '' OR CAST($7 AS TEXT) LIKE '%,' || status || ',%')
+  AND (CAST($8 AS TEXT) = '' OR workflow = CAST($8 AS TEXT))
+  AND (CAST($9 AS TEXT) = '' OR repo = CAST($9 AS TEXT))
+  AND (CAST($10 AS TEXT) = '' OR branch = CAST($10 AS TEXT))
+  AND (CAST($11 AS TEXT) = '' OR actor = CAST($11 AS TEXT))
+  AND (CAST($12 AS TEXT) = '' OR trigger_event = CAST($12 AS TEXT)
+    OR trigger_event LIKE CAST($13 AS TEXT) ESCAPE '!')
+  AND (CAST($14 AS TEXT) = '' OR execution_runs.delivery_id IN (SELECT d.id FROM deliveries d
+    WHERE d.org_id = $1 AND (d.id = CAST($14 AS TEXT) OR d.delivery_id = CAST($14 AS TEXT))))
+  AND (CAST($15 AS TEXT) = ''
     OR lower(title || '|' || workflow || '|' || repo || '#' || CAST(number AS TEXT) || '|' || branch || '|' || actor || '|' || sha)
-      LIKE CAST($11 AS TEXT) ESCAPE '!')
+      LIKE CAST($15 AS TEXT) ESCAPE '!')
 ORDER BY created_at DESC, id DESC
-LIMIT $12
+LIMIT $16
 `
 
 type ReadRunsParams struct {
-	OrgID      string
-	BeforeAt   int64
-	BeforeID   string
-	Since      int64
-	RoutingKey string
-	Statuses   string
-	Workflow   string
-	Repo       string
-	Branch     string
-	DeliveryID string
-	Pattern    string
-	MaxRows    int32
+	OrgID       string
+	BeforeAt    int64
+	BeforeID    string
+	FloorAt     int64
+	FloorID     string
+	RoutingKey  string
+	Statuses    string
+	Workflow    string
+	Repo        string
+	Branch      string
+	Actor       string
+	Event       string
+	EventPrefix string
+	DeliveryID  string
+	Pattern     string
+	MaxRows     int32
 }
 
 type ReadRunsRow struct {
@@ -1504,12 +1676,16 @@ func (q *Queries) ReadRuns(ctx context.Context, arg ReadRunsParams) ([]ReadRunsR
 		arg.OrgID,
 		arg.BeforeAt,
 		arg.BeforeID,
-		arg.Since,
+		arg.FloorAt,
+		arg.FloorID,
 		arg.RoutingKey,
 		arg.Statuses,
 		arg.Workflow,
 		arg.Repo,
 		arg.Branch,
+		arg.Actor,
+		arg.Event,
+		arg.EventPrefix,
 		arg.DeliveryID,
 		arg.Pattern,
 		arg.MaxRows,
@@ -1521,6 +1697,134 @@ func (q *Queries) ReadRuns(ctx context.Context, arg ReadRunsParams) ([]ReadRunsR
 	items := []ReadRunsRow{}
 	for rows.Next() {
 		var i ReadRunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Number,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.Status,
+			&i.Title,
+			&i.Ref,
+			&i.Branch,
+			&i.Sha,
+			&i.Actor,
+			&i.TriggerEvent,
+			&i.Warnings,
+			&i.DeliveryID,
+			&i.ParentRunID,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.CancelledBy,
+			&i.FailureReason,
+			&i.FailureClass,
+			&i.InitFailure,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readRunsFloor = `-- name: ReadRunsFloor :one
+SELECT w.created_at, w.id FROM (
+  SELECT r.created_at, r.id FROM execution_runs r
+  WHERE r.org_id = $1
+    AND (r.created_at, r.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
+  ORDER BY r.created_at DESC, r.id DESC LIMIT $4
+) AS w ORDER BY w.created_at, w.id LIMIT 1
+`
+
+type ReadRunsFloorParams struct {
+	OrgID    string
+	BeforeAt int64
+	BeforeID string
+	MaxRows  int32
+}
+
+type ReadRunsFloorRow struct {
+	CreatedAt int64
+	ID        string
+}
+
+// The last of the next max_rows runs of the list: as far as a page with filters looks. It reads the index alone.
+func (q *Queries) ReadRunsFloor(ctx context.Context, arg ReadRunsFloorParams) (ReadRunsFloorRow, error) {
+	row := q.db.QueryRowContext(ctx, readRunsFloor,
+		arg.OrgID,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	var i ReadRunsFloorRow
+	err := row.Scan(&i.CreatedAt, &i.ID)
+	return i, err
+}
+
+const readRunsOfDelivery = `-- name: ReadRunsOfDelivery :many
+SELECT r.id, r.number, r.routing_key, r.repo, r.workflow, r.status, r.title, r.ref, r.branch, r.sha, r.actor, r.trigger_event, r.warnings,
+  r.delivery_id, r.parent_run_id, r.created_at, r.started_at, r.finished_at, r.cancelled_by, r.failure_reason, r.failure_class, r.init_failure
+FROM execution_runs r JOIN execution_runs f ON f.id = $1
+WHERE r.org_id = $2 AND r.created_at >= f.created_at AND r.created_at < f.created_at + 60000
+  AND r.delivery_id = $3
+  AND (CAST($4 AS TEXT) = '' OR r.routing_key = CAST($4 AS TEXT))
+ORDER BY r.created_at, r.id LIMIT 100
+`
+
+type ReadRunsOfDeliveryParams struct {
+	FirstRun   string
+	OrgID      string
+	DeliveryID string
+	RoutingKey string
+}
+
+type ReadRunsOfDeliveryRow struct {
+	ID            string
+	Number        int64
+	RoutingKey    string
+	Repo          string
+	Workflow      string
+	Status        string
+	Title         string
+	Ref           string
+	Branch        string
+	Sha           string
+	Actor         string
+	TriggerEvent  string
+	Warnings      string
+	DeliveryID    string
+	ParentRunID   sql.NullString
+	CreatedAt     int64
+	StartedAt     sql.NullInt64
+	FinishedAt    sql.NullInt64
+	CancelledBy   string
+	FailureReason string
+	FailureClass  string
+	InitFailure   string
+}
+
+// They were made in one transaction, with the first of them.
+func (q *Queries) ReadRunsOfDelivery(ctx context.Context, arg ReadRunsOfDeliveryParams) ([]ReadRunsOfDeliveryRow, error) {
+	rows, err := q.db.QueryContext(ctx, readRunsOfDelivery,
+		arg.FirstRun,
+		arg.OrgID,
+		arg.DeliveryID,
+		arg.RoutingKey,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadRunsOfDeliveryRow{}
+	for rows.Next() {
+		var i ReadRunsOfDeliveryRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Number,
@@ -1771,6 +2075,48 @@ func (q *Queries) ReadSource(ctx context.Context, orgID string, ref string) ([]R
 			&i.Config,
 			&i.Enabled,
 			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readSourcePolls = `-- name: ReadSourcePolls :many
+SELECT p.source_id, p.next_at, p.polled_at, p.failures, p.last_error FROM source_polls p
+JOIN sources s ON s.id = p.source_id WHERE s.org_id = $1 AND s.deleted_at IS NULL
+`
+
+type ReadSourcePollsRow struct {
+	SourceID  string
+	NextAt    int64
+	PolledAt  int64
+	Failures  int64
+	LastError string
+}
+
+func (q *Queries) ReadSourcePolls(ctx context.Context, orgID string) ([]ReadSourcePollsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readSourcePolls, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadSourcePollsRow{}
+	for rows.Next() {
+		var i ReadSourcePollsRow
+		if err := rows.Scan(
+			&i.SourceID,
+			&i.NextAt,
+			&i.PolledAt,
+			&i.Failures,
+			&i.LastError,
 		); err != nil {
 			return nil, err
 		}

@@ -7,12 +7,15 @@ SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha,
 FROM execution_runs
 WHERE execution_runs.org_id = sqlc.arg(org_id)
   AND (created_at, id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
-  AND created_at >= sqlc.arg(since)
+  AND (created_at, id) >= (CAST(sqlc.arg(floor_at) AS BIGINT), CAST(sqlc.arg(floor_id) AS TEXT))
   AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR execution_runs.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
   AND (CAST(sqlc.arg(statuses) AS TEXT) = '' OR CAST(sqlc.arg(statuses) AS TEXT) LIKE '%,' || status || ',%')
   AND (CAST(sqlc.arg(workflow) AS TEXT) = '' OR workflow = CAST(sqlc.arg(workflow) AS TEXT))
   AND (CAST(sqlc.arg(repo) AS TEXT) = '' OR repo = CAST(sqlc.arg(repo) AS TEXT))
   AND (CAST(sqlc.arg(branch) AS TEXT) = '' OR branch = CAST(sqlc.arg(branch) AS TEXT))
+  AND (CAST(sqlc.arg(actor) AS TEXT) = '' OR actor = CAST(sqlc.arg(actor) AS TEXT))
+  AND (CAST(sqlc.arg(event) AS TEXT) = '' OR trigger_event = CAST(sqlc.arg(event) AS TEXT)
+    OR trigger_event LIKE CAST(sqlc.arg(event_prefix) AS TEXT) ESCAPE '!')
   AND (CAST(sqlc.arg(delivery_id) AS TEXT) = '' OR execution_runs.delivery_id IN (SELECT d.id FROM deliveries d
     WHERE d.org_id = sqlc.arg(org_id) AND (d.id = CAST(sqlc.arg(delivery_id) AS TEXT) OR d.delivery_id = CAST(sqlc.arg(delivery_id) AS TEXT))))
   AND (CAST(sqlc.arg(pattern) AS TEXT) = ''
@@ -20,6 +23,40 @@ WHERE execution_runs.org_id = sqlc.arg(org_id)
       LIKE CAST(sqlc.arg(pattern) AS TEXT) ESCAPE '!')
 ORDER BY created_at DESC, id DESC
 LIMIT sqlc.arg(max_rows);
+
+-- name: ReadRunsFloor :one
+-- The last of the next max_rows runs of the list: as far as a page with filters looks. It reads the index alone.
+SELECT w.created_at, w.id FROM (
+  SELECT r.created_at, r.id FROM execution_runs r
+  WHERE r.org_id = sqlc.arg(org_id)
+    AND (r.created_at, r.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
+  ORDER BY r.created_at DESC, r.id DESC LIMIT sqlc.arg(max_rows)
+) AS w ORDER BY w.created_at, w.id LIMIT 1;
+
+-- name: ReadRunsOfDelivery :many
+-- They were made in one transaction, with the first of them.
+SELECT r.id, r.number, r.routing_key, r.repo, r.workflow, r.status, r.title, r.ref, r.branch, r.sha, r.actor, r.trigger_event, r.warnings,
+  r.delivery_id, r.parent_run_id, r.created_at, r.started_at, r.finished_at, r.cancelled_by, r.failure_reason, r.failure_class, r.init_failure
+FROM execution_runs r JOIN execution_runs f ON f.id = sqlc.arg(first_run)
+WHERE r.org_id = sqlc.arg(org_id) AND r.created_at >= f.created_at AND r.created_at < f.created_at + 60000
+  AND r.delivery_id = sqlc.arg(delivery_id)
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+ORDER BY r.created_at, r.id LIMIT 100;
+
+-- name: ReadOpenRuns :many
+-- How many runs have not ended, by status; beyond 10,000 the count is a lower bound.
+SELECT o.status, COUNT(*) AS runs FROM (
+  SELECT r.status FROM execution_runs r
+  WHERE r.finished_at IS NULL AND r.org_id = sqlc.arg(org_id)
+    AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+  LIMIT 10000
+) AS o GROUP BY o.status;
+
+-- name: ReadLastFailure :many
+SELECT r.id, r.finished_at FROM execution_runs r
+WHERE r.org_id = sqlc.arg(org_id) AND r.status = 'failed' AND r.finished_at IS NOT NULL
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+ORDER BY r.finished_at DESC LIMIT 1;
 
 -- name: ReadRun :one
 SELECT id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
@@ -228,11 +265,11 @@ ORDER BY name LIMIT 1;
 
 -- name: ReadDeliveries :many
 SELECT d.id, d.delivery_id, d.source_id, d.routing_key, d.kind, d.event, d.action, d.repo, d.ref, d.sha, d.status, d.duplicates,
-  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, s.name AS source_name
+  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, d.next_attempt_at, s.name AS source_name
 FROM deliveries d LEFT JOIN sources s ON s.id = d.source_id
 WHERE d.org_id = sqlc.arg(org_id)
   AND (d.received_at, d.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
-  AND d.received_at >= sqlc.arg(since)
+  AND (d.received_at, d.id) >= (CAST(sqlc.arg(floor_at) AS BIGINT), CAST(sqlc.arg(floor_id) AS TEXT))
   AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR d.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
   AND (CAST(sqlc.arg(source) AS TEXT) = '' OR s.name = CAST(sqlc.arg(source) AS TEXT))
   AND (CAST(sqlc.arg(status) AS TEXT) = '' OR d.status = CAST(sqlc.arg(status) AS TEXT))
@@ -240,9 +277,32 @@ WHERE d.org_id = sqlc.arg(org_id)
 ORDER BY d.received_at DESC, d.id DESC
 LIMIT sqlc.arg(max_rows);
 
+-- name: ReadDeliveriesFloor :one
+-- As ReadRunsFloor.
+SELECT w.received_at, w.id FROM (
+  SELECT d.received_at, d.id FROM deliveries d
+  WHERE d.org_id = sqlc.arg(org_id)
+    AND (d.received_at, d.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
+  ORDER BY d.received_at DESC, d.id DESC LIMIT sqlc.arg(max_rows)
+) AS w ORDER BY w.received_at, w.id LIMIT 1;
+
+-- name: ReadLastDeliveries :many
+-- The last delivery of each source among the last max_rows. Ids grow with time.
+SELECT d.source_id, d.id, d.event, d.status, d.error, d.matched, d.received_at FROM deliveries d
+WHERE d.id IN (
+  SELECT MAX(w.id) FROM (
+    SELECT l.id, l.source_id FROM deliveries l
+    WHERE l.org_id = sqlc.arg(org_id) ORDER BY l.received_at DESC, l.id DESC LIMIT sqlc.arg(max_rows)
+  ) AS w GROUP BY w.source_id
+);
+
+-- name: ReadSourcePolls :many
+SELECT p.source_id, p.next_at, p.polled_at, p.failures, p.last_error FROM source_polls p
+JOIN sources s ON s.id = p.source_id WHERE s.org_id = $1 AND s.deleted_at IS NULL;
+
 -- name: ReadDelivery :many
 SELECT d.id, d.delivery_id, d.source_id, d.routing_key, d.kind, d.event, d.action, d.repo, d.ref, d.sha, d.status, d.duplicates,
-  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, s.name AS source_name
+  d.body_size, d.received_at, d.attempts, d.finished_at, d.matched, d.run_id, d.error, d.next_attempt_at, s.name AS source_name
 FROM deliveries d LEFT JOIN sources s ON s.id = d.source_id
 WHERE d.org_id = sqlc.arg(org_id) AND (d.id = sqlc.arg(ref) OR d.delivery_id = sqlc.arg(ref))
 ORDER BY d.received_at DESC LIMIT 1;
