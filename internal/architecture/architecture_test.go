@@ -21,17 +21,19 @@ var rooms = map[string][]string{
 	"client": {},
 
 	// Layer 0: no kici package at all.
-	"internal/ci":      {},
-	"internal/wire":    {},
-	"internal/service": {},
-	"internal/cgroup":  {},
-	"internal/obs":     {},
+	"internal/ci":       {},
+	"internal/wire":     {},
+	"internal/service":  {},
+	"internal/cgroup":   {},
+	"internal/obs":      {},
+	"internal/diagnose": {},
 
 	// Pure rooms.
 	"internal/workflow":      {"internal/ci", "internal/workflow"},
 	"internal/workflow/expr": {"internal/workflow/suggest"},
 	"internal/workflow/lock": {"internal/ci"},
 	"internal/placement":     {"internal/ci"},
+	"internal/plan":          {"internal/ci", "internal/workflow"},
 
 	// Contracts.
 	"internal/scaler/backend": {layer0},
@@ -71,8 +73,9 @@ var rooms = map[string][]string{
 	"internal/web": {service, services, "client", "internal/api/read", "internal/web"},
 
 	// Programs without a store.
-	"internal/agent": {layer0, "internal/workflow/lock", "internal/workflow/expr", "internal/git", "internal/agent"},
-	"internal/cli":   {layer0, "client", "internal/cli", "internal/workflow", "internal/git"},
+	"internal/agent":       {layer0, "internal/workflow/lock", "internal/workflow/expr", "internal/git", "internal/agent"},
+	"internal/agent/local": {layer0, "internal/workflow", "internal/plan", "internal/git", "internal/agent"},
+	"internal/cli":         {layer0, "client", "internal/cli", "internal/workflow", "internal/plan", "internal/git", "internal/agent/local"},
 
 	// The composition root and what tests everything together.
 	"internal/app":          {anything},
@@ -89,8 +92,8 @@ const (
 )
 
 var groups = map[string][]string{
-	layer0:  {"internal/ci", "internal/cgroup", "internal/wire", "internal/service", "internal/obs"},
-	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/store", "internal/workflow", "internal/placement", "internal/scaler/backend", "internal/source="},
+	layer0:  {"internal/ci", "internal/cgroup", "internal/wire", "internal/service", "internal/obs", "internal/diagnose"},
+	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/diagnose", "internal/store", "internal/workflow", "internal/placement", "internal/plan", "internal/scaler/backend", "internal/source="},
 	services: {
 		"internal/access", "internal/check", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
 		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/secret", "internal/blob",
