@@ -31,7 +31,8 @@ func (s *Source) Normalize(ctx context.Context, d source.Delivery) (ci.Event, er
 	ev, err := s.parse(d)
 	ev.Source = s.cfg.Name
 	ev.Actor, ev.Action = source.Bound(ev.Actor, source.MaxIDBytes), source.Bound(ev.Action, source.MaxEventBytes)
-	ev.Title, _, _ = strings.Cut(source.Bound(ev.Title, maxTitle), "\n")
+	ev.Title, _, _ = strings.Cut(ev.Title, "\n")
+	ev.Title = source.Bound(ev.Title, maxTitle)
 	if len(ev.Payload) == 0 {
 		ev.Payload = json.RawMessage(d.Body)
 	}
