@@ -28,6 +28,7 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/job"
 	"github.com/kici-go/kici/internal/agent/link"
+	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/wire"
@@ -42,7 +43,7 @@ const (
 type Agent struct {
 	cfg  Config
 	link *link.Link
-	work *workDir
+	work *workdir.Dir
 	wake *service.Wake // the loop has something to look at
 
 	mu        sync.Mutex
@@ -72,11 +73,11 @@ func Main(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	work, err := openWorkDir(c.WorkDir, c.AgentID, c.Log)
+	work, err := workdir.Open(c.WorkDir, c.AgentID, c.Log)
 	if err != nil {
 		return err
 	}
-	defer work.close()
+	defer work.Close()
 	l, err := link.New(link.Config{
 		URL: c.URL, Token: token, AgentID: c.AgentID, Version: c.Version, HTTP: c.HTTP, Now: c.Now, Log: c.Log,
 	})

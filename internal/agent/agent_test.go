@@ -529,32 +529,6 @@ func TestWorkDirIsCleared(t *testing.T) {
 	}
 }
 
-func TestSweepOfADeadAgent(t *testing.T) {
-	root := t.TempDir()
-	dead := filepath.Join(root, "dead-agent")
-	if err := os.MkdirAll(filepath.Join(dead, "job-1", "workspace"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	_ = os.WriteFile(filepath.Join(dead, ownerFile), []byte("1 7\n"), 0o600) // pid 1 did not start then
-	_ = os.WriteFile(filepath.Join(dead, "job-1", stateFile), []byte(`{"jobId":"job-1","pid":1,"startTime":7,"marker":"KICI_JOB_ID=no-such-job"}`), 0o600)
-	w, err := openWorkDir(root, "new", discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the dead agent's directory is left")
-	}
-	again, err := openWorkDir(root, "other", discard()) // a living agent's directory is left alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(w.path); err != nil {
-		t.Error("the living agent's directory is gone")
-	}
-	w.close()
-	again.close()
-}
-
 func TestManyStepsAreNotAFlood(t *testing.T) {
 	c := newCoordinator(t)
 	startAgent(t, c, managed)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/job"
+	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/wire"
 )
@@ -231,9 +232,9 @@ func (c *Config) complete() error {
 	}
 	host, _ := os.Hostname()
 	if c.AgentID == "" {
-		c.AgentID = cleanID(host) + "-" + ci.RandomHex(4)
+		c.AgentID = workdir.CleanID(host) + "-" + ci.RandomHex(4)
 	}
-	if cleanID(c.AgentID) != c.AgentID {
+	if workdir.CleanID(c.AgentID) != c.AgentID {
 		errs = append(errs, fmt.Errorf("the agent id %q may hold letters, digits, dots, dashes and underscores only", c.AgentID))
 	}
 	c.Labels = ci.NormalizeLabels(c.Labels)
@@ -273,16 +274,4 @@ func newHTTPClient() *http.Client {
 	t.ForceAttemptHTTP2 = false // the socket needs HTTP/1.1, and one protocol is enough code to keep in memory
 	t.TLSNextProto = nil
 	return &http.Client{Transport: t}
-}
-
-// cleanID keeps what an agent id may hold.
-func cleanID(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
-			return r
-		}
-		return -1
-	}, s)
-	return s[:min(len(s), 100)]
 }

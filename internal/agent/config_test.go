@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kici-go/kici/internal/agent/workdir"
 )
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -64,7 +66,7 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 		}
 	}
 	c = Config{URL: "http://x", Labels: []string{"kici:role:builder"}, Managed: true, Log: discard()}
-	if err := c.complete(); err != nil || c.AgentID == "" || cleanID(c.AgentID) != c.AgentID {
+	if err := c.complete(); err != nil || c.AgentID == "" || workdir.CleanID(c.AgentID) != c.AgentID {
 		t.Error(err, c.AgentID)
 	}
 }
@@ -98,25 +100,5 @@ func TestLoadToken(t *testing.T) {
 		if tok, err := c.loadToken(); err == nil {
 			t.Errorf("%+v: %q", c, tok)
 		}
-	}
-}
-
-func TestOwnedByUs(t *testing.T) {
-	dir := t.TempDir()
-	open := filepath.Join(dir, "open")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := ownedByUs(open); err != nil {
-		t.Error(err)
-	}
-	_ = os.Chmod(open, 0o777)
-	if ownedByUs(open) == nil {
-		t.Error("a directory that all can write was accepted")
-	}
-	link := filepath.Join(dir, "link")
-	_ = os.Symlink(dir, link)
-	if ownedByUs(link) == nil {
-		t.Error("a symbolic link was accepted")
 	}
 }

@@ -59,13 +59,13 @@ func (t *task) run() {
 	defer cancel()
 	log := t.agent.cfg.Log.With("job_id", t.dispatch.JobID, "run_id", t.dispatch.RunID, "attempt", t.dispatch.Attempt)
 	log.Info("job accepted")
-	dir, err := t.agent.work.job(t.dispatch.JobID, t.dispatch.Attempt)
+	dir, err := t.agent.work.Job(t.dispatch.JobID, t.dispatch.Attempt)
 	if err != nil {
 		t.fail(job.InitWorkspace, err)
 		return
 	}
 	defer func() {
-		if err := t.agent.work.remove(dir); err != nil {
+		if err := t.agent.work.Remove(dir); err != nil {
 			log.Warn("remove the job's directory", "err", err)
 		}
 	}()

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -44,10 +45,11 @@ const (
 	InitCheckout  = "checkout"
 )
 
-// Config is what a job needs. All fields but Version are required.
+// Config is what a job needs. All fields but Version, Workspace and Fill are required.
 type Config struct {
 	Spec        wire.JobSpec
 	Dir         string // the job's private directory, existing and empty
+	Workspace   string // where steps work, existing; "" is Dir/workspace, which is the job's own
 	AgentID     string
 	Hostname    string
 	Version     string
@@ -55,10 +57,12 @@ type Config struct {
 	StepTimeout time.Duration
 	Exclusive   bool // see exec.Options
 	NoCgroup    bool
-	Spool       *spool.Spool
-	Report      func(wire.StepStatus) // Seq is filled in by the receiver; never blocks for long
-	Now         func() time.Time
-	Log         *slog.Logger
+	// Fill, if not nil, puts the repository into the workspace instead of git: what it says goes into the log.
+	Fill   func(ctx context.Context, workspace string, log io.Writer) error
+	Spool  *spool.Spool
+	Report func(wire.StepStatus) // Seq is filled in by the receiver; never blocks for long
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Outcome is how a job ended.
@@ -208,8 +212,14 @@ func (j *Job) path(elem ...string) string {
 	return filepath.Join(append([]string{j.cfg.Dir}, elem...)...)
 }
 
-func (j *Job) workspace() string { return j.path("workspace") }
-func (j *Job) temp() string      { return j.path("temp") }
+func (j *Job) workspace() string {
+	if j.cfg.Workspace != "" {
+		return j.cfg.Workspace
+	}
+	return j.path("workspace")
+}
+
+func (j *Job) temp() string { return j.path("temp") }
 
 func (j *Job) gracePeriod() time.Duration {
 	j.mu.Lock()

@@ -1,4 +1,6 @@
-package agent
+// Package workdir is where jobs live on the disk: <root>/<owner>/, with a file "owner" that says which process it belongs to,
+// and a directory for each job. What a dead owner left there, processes included, is found and ended by the next one.
+package workdir
 
 import (
 	"context"
@@ -15,8 +17,8 @@ import (
 	"github.com/kici-go/kici/internal/agent/exec"
 )
 
-// workDir is <root>/<agent id>/, with a file "owner" that says which process it belongs to, and a directory for each job.
-type workDir struct {
+// Dir is one owner's directory. Its methods are safe for concurrent use.
+type Dir struct {
 	root, path string
 	log        *slog.Logger
 }
@@ -27,13 +29,13 @@ const (
 	sweepTimeout = 20 * time.Second
 )
 
-// openWorkDir makes the agent's directory and clears away what dead agents left beside it, processes included.
-func openWorkDir(root, agentID string, log *slog.Logger) (*workDir, error) {
-	w := &workDir{root: root, path: filepath.Join(root, agentID), log: log}
+// Open makes the directory of the owner called id, which is this process, and clears away what dead owners left beside it.
+func Open(root, id string, log *slog.Logger) (*Dir, error) {
+	w := &Dir{root: root, path: filepath.Join(root, id), log: log}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make the work directory: %w", err)
 	}
-	if err := ownedByUs(root); err != nil {
+	if err := Owned(root); err != nil {
 		return nil, err
 	}
 	w.sweep()
@@ -47,10 +49,13 @@ func openWorkDir(root, agentID string, log *slog.Logger) (*workDir, error) {
 	return w, nil
 }
 
-// job makes a job's private directory, empty.
-func (w *workDir) job(jobID string, attempt int) (string, error) {
-	dir := filepath.Join(w.path, cleanID(jobID)+"-"+strconv.Itoa(attempt))
-	if err := w.remove(dir); err != nil {
+// Path is the owner's directory.
+func (w *Dir) Path() string { return w.path }
+
+// Job makes a job's private directory, empty but for its spool.
+func (w *Dir) Job(jobID string, attempt int) (string, error) {
+	dir := filepath.Join(w.path, CleanID(jobID)+"-"+strconv.Itoa(attempt))
+	if err := w.Remove(dir); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "spool"), 0o700); err != nil {
@@ -59,15 +64,15 @@ func (w *workDir) job(jobID string, attempt int) (string, error) {
 	return dir, nil
 }
 
-// close removes the agent's directory.
-func (w *workDir) close() {
-	if err := w.remove(w.path); err != nil {
+// Close removes the owner's directory.
+func (w *Dir) Close() {
+	if err := w.Remove(w.path); err != nil {
 		w.log.Warn("remove the work directory", "err", err)
 	}
 }
 
-// remove deletes a tree, also one with read-only directories as module caches have them.
-func (w *workDir) remove(dir string) error {
+// Remove deletes a tree, also one with read-only directories as module caches have them.
+func (w *Dir) Remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {
 		return nil
@@ -84,8 +89,8 @@ func (w *workDir) remove(dir string) error {
 	return nil
 }
 
-// sweep ends and removes what agents of this directory left whose process is gone.
-func (w *workDir) sweep() {
+// sweep ends and removes what owners of this root left whose process is gone.
+func (w *Dir) sweep() {
 	entries, err := os.ReadDir(w.root)
 	if err != nil {
 		return
@@ -96,14 +101,14 @@ func (w *workDir) sweep() {
 			continue
 		}
 		if err := w.clear(dir); err != nil {
-			w.log.Warn("clear away what a dead agent left", "dir", dir, "err", err)
+			w.log.Warn("clear away what a dead owner left", "dir", dir, "err", err)
 			continue
 		}
-		w.log.Info("cleared away what a dead agent left", "dir", dir)
+		w.log.Info("cleared away what a dead owner left", "dir", dir)
 	}
 }
 
-func (w *workDir) clear(dir string) error {
+func (w *Dir) clear(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()
 	states, err := filepath.Glob(filepath.Join(dir, "*", stateFile))
@@ -115,10 +120,19 @@ func (w *workDir) clear(dir string) error {
 			return err
 		}
 	}
-	return w.remove(dir)
+	return w.Remove(dir)
 }
 
-// abandoned reports whether the directory's agent is dead. Where that cannot be known it is not.
+// Clear ends the processes of the jobs in a directory whose owner is dead, and removes it. It refuses while the owner lives.
+func Clear(dir string, log *slog.Logger) error {
+	w := &Dir{root: filepath.Dir(dir), path: dir, log: log}
+	if !abandoned(dir) {
+		return fmt.Errorf("clear %s: its owner is alive, or unknown", dir)
+	}
+	return w.clear(dir)
+}
+
+// abandoned reports whether the directory's owner is dead. Where that cannot be known it is not.
 func abandoned(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	if err != nil {
@@ -131,4 +145,16 @@ func abandoned(dir string) bool {
 		return false
 	}
 	return exec.StartTime(pid) != start
+}
+
+// CleanID keeps what an owner's or a job's name may hold in a path.
+func CleanID(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+			return r
+		}
+		return -1
+	}, s)
+	return s[:min(len(s), 100)]
 }
