@@ -62,7 +62,7 @@ func (Dialect) InstallHook(ctx context.Context, api *forge.API, repo, address, s
 		return err
 	}
 	fresh := hook{Type: "gitea", Active: true, Events: events, Config: map[string]string{
-		"url": address, "content_type": "json", "http_method": "post", "secret": secret,
+		"url": address, "content_type": "json", "secret": secret,
 	}}
 	if len(old) > 0 {
 		fresh.BranchFilter, fresh.Authorization = old[0].BranchFilter, old[0].Authorization
