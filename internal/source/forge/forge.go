@@ -58,4 +58,5 @@ type Mirror interface {
 	MergeBase(ctx context.Context, c source.Clone, a, b string) (string, error)
 	Heads(ctx context.Context, c source.Clone) (map[string]string, error)
 	DefaultBranch(ctx context.Context, c source.Clone) (string, error)
+	KnownHosts() string // keys of hosts that were accepted at first sight, so that agents need not meet them anew
 }

@@ -63,7 +63,7 @@ func (s *Source) Normalize(ctx context.Context, d source.Delivery) (ci.Event, er
 }
 
 func (s *Source) parse(d source.Delivery) (ci.Event, error) {
-	if d.Event != typePush || d.Headers[triggerHeader] == "" {
+	if d.Event != typePush || d.Headers[source.TriggerHeader] == "" {
 		return s.dialect.Parse(d)
 	}
 	ev := ci.Event{Type: typePush, Repo: s.opts.Repository}

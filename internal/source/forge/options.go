@@ -3,6 +3,7 @@ package forge
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -116,7 +117,16 @@ func (o Options) checkHTTP(field, raw string) error {
 	case u.Scheme == "http" && !o.AllowPrivate:
 		return fmt.Errorf("%s %q is not encrypted: use https, or set allowPrivate for a forge on your own network", field, raw)
 	}
-	return nil
+	return o.checkHost(field, u.Hostname())
+}
+
+// checkHost refuses what is plainly a private address; what names lead to is judged when they are dialled.
+func (o Options) checkHost(field, host string) error {
+	addr, err := netip.ParseAddr(host)
+	if err != nil || o.AllowPrivate || public(addr.Unmap()) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s is an address of a private network: set allowPrivate if the forge lives there", field, host)
 }
 
 func (o Options) checkClone() error {

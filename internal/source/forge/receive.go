@@ -8,10 +8,6 @@ import (
 
 const dedupMs = 24 * 60 * 60 * 1000
 
-// triggerHeader marks deliveries that this server made itself: `source trigger`, and pushes that were found by comparing heads. Their
-// body is a source.Payload.
-const triggerHeader = "x-kici-trigger"
-
 // Intake has no rate limit: only the forge knows the secret, and a burst of pushes is real work.
 func (s *Source) Intake() source.Intake {
 	return source.Intake{MaxBody: s.opts.MaxPayload, DedupMs: dedupMs, Secret: true}
@@ -51,6 +47,6 @@ func (s *Source) Read(r source.Request) (source.Received, error) {
 	}
 	got.ID, got.Event = source.Bound(got.ID, source.MaxIDBytes), source.Bound(got.Event, source.MaxEventBytes)
 	got.Action = source.Bound(got.Action, source.MaxEventBytes)
-	delete(got.Headers, triggerHeader) // ours alone
+	delete(got.Headers, source.TriggerHeader)
 	return got, nil
 }

@@ -85,7 +85,13 @@ func (s *Source) repo() string {
 }
 
 // Clone says how git gets the repository. Without a token or key it does so as nobody.
-func (s *Source) Clone(context.Context) (source.Clone, error) { return s.clone(), nil }
+func (s *Source) Clone(context.Context) (source.Clone, error) {
+	c := s.clone()
+	if c.SSHKey != "" && c.KnownHosts == "" {
+		c.KnownHosts = s.mirror.KnownHosts()
+	}
+	return c, nil
+}
 
 func (s *Source) clone() source.Clone {
 	c := source.Clone{URL: s.opts.CloneURL}

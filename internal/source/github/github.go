@@ -10,11 +10,10 @@ import (
 	"strings"
 
 	"github.com/kici-go/kici/internal/source"
-	"github.com/kici-go/kici/internal/source/forge"
 )
 
 // Kind is the kind of these sources.
-const Kind = "github"
+const Kind = source.KindGitHub
 
 const (
 	public     = "https://github.com"
@@ -46,8 +45,8 @@ func (Dialect) Header() map[string]string {
 
 // CloneURL implements forge.Dialect.
 func (Dialect) CloneURL(web, repo string, ssh bool) string {
-	if ssh {
-		return forge.SSHAddress(web, repo)
+	if u, err := url.Parse(web); ssh && err == nil {
+		return "git@" + u.Hostname() + ":" + repo + ".git"
 	}
 	return web + "/" + repo + ".git"
 }
