@@ -22,6 +22,7 @@ const (
 	TopicScalers     Topic = "scalers"     // node id
 	TopicLeader      Topic = "leader"      // leadership was released or taken
 	TopicAgentTokens Topic = "agent_tokens"
+	TopicChecks      Topic = "checks" // a run has commit statuses to post
 )
 
 type note struct {

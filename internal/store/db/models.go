@@ -124,19 +124,20 @@ type ClusterMetum struct {
 }
 
 type CommitStatus struct {
-	RunID       string
-	Context     string
-	OrgID       string
-	JobID       string
-	Sha         string
-	State       string
-	Description string
-	Wanted      string
-	Attempts    int64
-	LastError   string
-	CreatedAt   int64
-	PostedAt    sql.NullInt64
-	GaveUpAt    sql.NullInt64
+	RunID        string
+	Context      string
+	OrgID        string
+	JobID        string
+	Sha          string
+	State        string
+	Description  string
+	Wanted       string
+	Attempts     int64
+	LastError    string
+	CreatedAt    int64
+	PostedAt     sql.NullInt64
+	FailingSince sql.NullInt64
+	GaveUpAt     sql.NullInt64
 }
 
 type Delivery struct {
@@ -261,6 +262,7 @@ type ExecutionRun struct {
 	ChecksChanged  int64
 	ChecksDone     int64
 	ChecksDueAt    int64
+	ChecksLease    int64
 	Event          string
 	Inputs         string
 	LockEntry      string

@@ -328,12 +328,12 @@ INSERT INTO execution_runs (
   id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
   delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at,
   deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt,
-  event, inputs, lock_entry, matched_trigger
+  checks_changed, event, inputs, lock_entry, matched_trigger
 ) VALUES (
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
   $15, $16, $17, $18, $19, $20, $21, $22, NULL, $23,
   $24, NULL, FALSE, '', $25, $26, $27, $28,
-  $29, $30, $31, $32
+  $29, $30, $31, $32, $33
 ) ON CONFLICT (dedup_key) DO NOTHING
 `
 
@@ -366,6 +366,7 @@ type InsertRunParams struct {
 	FailureClass   string
 	InitFailure    string
 	RunAttempt     int64
+	ChecksChanged  int64
 	Event          string
 	Inputs         string
 	LockEntry      string
@@ -402,6 +403,7 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, er
 		arg.FailureClass,
 		arg.InitFailure,
 		arg.RunAttempt,
+		arg.ChecksChanged,
 		arg.Event,
 		arg.Inputs,
 		arg.LockEntry,
@@ -682,7 +684,7 @@ func (q *Queries) LockOpenJobs(ctx context.Context, runID string) ([]LockOpenJob
 const lockRun = `-- name: LockRun :one
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
   trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
-  failure_class, run_attempt
+  failure_class, run_attempt, checks_changed
 FROM execution_runs WHERE id = $1 FOR UPDATE
 `
 
@@ -712,6 +714,7 @@ type LockRunRow struct {
 	FailureReason string
 	FailureClass  string
 	RunAttempt    int64
+	ChecksChanged int64
 }
 
 func (q *Queries) LockRun(ctx context.Context, id string) (LockRunRow, error) {
@@ -743,6 +746,7 @@ func (q *Queries) LockRun(ctx context.Context, id string) (LockRunRow, error) {
 		&i.FailureReason,
 		&i.FailureClass,
 		&i.RunAttempt,
+		&i.ChecksChanged,
 	)
 	return i, err
 }
@@ -750,7 +754,7 @@ func (q *Queries) LockRun(ctx context.Context, id string) (LockRunRow, error) {
 const lockRunOfJob = `-- name: LockRunOfJob :one
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
   trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
-  failure_class, run_attempt
+  failure_class, run_attempt, checks_changed
 FROM execution_runs WHERE id = (SELECT j.run_id FROM execution_jobs j WHERE j.id = $1) FOR UPDATE
 `
 
@@ -780,6 +784,7 @@ type LockRunOfJobRow struct {
 	FailureReason string
 	FailureClass  string
 	RunAttempt    int64
+	ChecksChanged int64
 }
 
 // LockRun by one of its jobs.
@@ -812,6 +817,7 @@ func (q *Queries) LockRunOfJob(ctx context.Context, id string) (LockRunOfJobRow,
 		&i.FailureReason,
 		&i.FailureClass,
 		&i.RunAttempt,
+		&i.ChecksChanged,
 	)
 	return i, err
 }
@@ -1103,7 +1109,7 @@ func (q *Queries) RunEdges(ctx context.Context, runID string) ([]RunEdgesRow, er
 }
 
 const runForRerun = `-- name: RunForRerun :one
-SELECT id, org_id, routing_key, repo, status, trust_tier, original_run_id, event, inputs, lock_entry, matched_trigger, delivery_id
+SELECT id, org_id, routing_key, repo, status, trust_tier, original_run_id, event, inputs, lock_entry, matched_trigger, delivery_id, checks_changed
 FROM execution_runs WHERE id = $1 AND org_id = $2
 `
 
@@ -1120,6 +1126,7 @@ type RunForRerunRow struct {
 	LockEntry      string
 	MatchedTrigger string
 	DeliveryID     string
+	ChecksChanged  int64
 }
 
 func (q *Queries) RunForRerun(ctx context.Context, iD string, orgID string) (RunForRerunRow, error) {
@@ -1138,6 +1145,7 @@ func (q *Queries) RunForRerun(ctx context.Context, iD string, orgID string) (Run
 		&i.LockEntry,
 		&i.MatchedTrigger,
 		&i.DeliveryID,
+		&i.ChecksChanged,
 	)
 	return i, err
 }
@@ -1368,6 +1376,21 @@ func (q *Queries) StuckCancellingRuns(ctx context.Context, dollar_1 int64) ([]St
 		return nil, err
 	}
 	return items, nil
+}
+
+const touchChecks = `-- name: TouchChecks :execrows
+UPDATE execution_runs SET checks_changed = checks_changed + 1,
+  checks_due_at = CASE WHEN finished_at IS NULL THEN checks_due_at ELSE 0 END
+WHERE id = $1 AND checks_changed > 0
+`
+
+// The run has ended: no need to wait for more changes.
+func (q *Queries) TouchChecks(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, touchChecks, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 const unsettledRuns = `-- name: UnsettledRuns :many

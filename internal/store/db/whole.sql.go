@@ -322,7 +322,7 @@ func (q *Queries) WholeJobs(ctx context.Context, runID string) ([]ExecutionJob, 
 
 const wholeRun = `-- name: WholeRun :one
 
-SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings, delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt, checks_changed, checks_done, checks_due_at, event, inputs, lock_entry, matched_trigger FROM execution_runs WHERE id = $1
+SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings, delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt, checks_changed, checks_done, checks_due_at, checks_lease, event, inputs, lock_entry, matched_trigger FROM execution_runs WHERE id = $1
 `
 
 // Whole rows of a run's life, for tests and the crash harness.
@@ -365,6 +365,7 @@ func (q *Queries) WholeRun(ctx context.Context, id string) (ExecutionRun, error)
 		&i.ChecksChanged,
 		&i.ChecksDone,
 		&i.ChecksDueAt,
+		&i.ChecksLease,
 		&i.Event,
 		&i.Inputs,
 		&i.LockEntry,

@@ -225,7 +225,8 @@ CREATE TABLE execution_runs (
   -- transaction of the change; checks_done is the change up to which statuses were posted. Both stay 0 for other runs.
   checks_changed   BIGINT NOT NULL DEFAULT 0,
   checks_done      BIGINT NOT NULL DEFAULT 0,
-  checks_due_at    BIGINT NOT NULL DEFAULT 0, -- not before: debounce, lease of who posts, back-off
+  checks_due_at    BIGINT NOT NULL DEFAULT 0, -- not before: debounce and back-off; 0 is at once
+  checks_lease     BIGINT NOT NULL DEFAULT 0, -- until then somebody posts for it
   -- The wide columns stand last: SQLite reads a row from its front and pays for every page it passes.
   event            TEXT NOT NULL, -- JSON ci.Event
   inputs           TEXT NOT NULL, -- JSON object
@@ -237,6 +238,8 @@ CREATE INDEX execution_runs_list ON execution_runs (org_id, created_at, id);
 CREATE INDEX execution_runs_open ON execution_runs (status, id) WHERE finished_at IS NULL;
 CREATE INDEX execution_runs_deadline ON execution_runs (deadline_at) WHERE finished_at IS NULL AND deadline_at IS NOT NULL;
 CREATE INDEX execution_runs_checks ON execution_runs (checks_due_at, id) WHERE checks_changed > checks_done;
+-- Runs that show their statuses under the same names beside the same commit; the newest does.
+CREATE INDEX execution_runs_commit ON execution_runs (routing_key, repo, sha, workflow, number) WHERE checks_changed > 0;
 CREATE INDEX execution_runs_original ON execution_runs (original_run_id) WHERE original_run_id IS NOT NULL;
 
 CREATE TABLE execution_jobs (

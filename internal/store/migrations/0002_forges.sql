@@ -10,11 +10,12 @@ CREATE TABLE commit_statuses (
   sha         TEXT NOT NULL,
   state       TEXT NOT NULL, -- source.StatusState last posted, '' for none yet
   description TEXT NOT NULL,
-  wanted      TEXT NOT NULL, -- what it should say now
+  wanted      TEXT NOT NULL, -- state that it should have now
   attempts    BIGINT NOT NULL, -- failed ones since the last success
-  last_error  TEXT NOT NULL,
+  last_error  TEXT NOT NULL, -- why it is not as wanted, '' when it is
   created_at  BIGINT NOT NULL,
   posted_at   BIGINT,
+  failing_since BIGINT, -- first failure since the last success
   gave_up_at  BIGINT, -- the forge refused it for good; the run is unaffected (XC-74)
   PRIMARY KEY (run_id, context)
 );

@@ -14,12 +14,12 @@ INSERT INTO execution_runs (
   id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings,
   delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at,
   deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt,
-  event, inputs, lock_entry, matched_trigger
+  checks_changed, event, inputs, lock_entry, matched_trigger
 ) VALUES (
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
   $15, $16, $17, $18, $19, $20, $21, $22, NULL, $23,
   $24, NULL, FALSE, '', $25, $26, $27, $28,
-  $29, $30, $31, $32
+  $29, $30, $31, $32, $33
 ) ON CONFLICT (dedup_key) DO NOTHING;
 
 -- name: InsertRunJob :exec
@@ -47,21 +47,21 @@ WHERE d.run_id = sqlc.arg(run_id) AND d.idx >= sqlc.arg(job_from) AND d.idx < sq
 -- name: LockRun :one
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
   trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
-  failure_class, run_attempt
+  failure_class, run_attempt, checks_changed
 FROM execution_runs WHERE id = $1 FOR UPDATE;
 
 -- name: LockRunOfJob :one
 -- LockRun by one of its jobs.
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event,
   trust_tier, is_fork, chain_depth, created_at, started_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason,
-  failure_class, run_attempt
+  failure_class, run_attempt, checks_changed
 FROM execution_runs WHERE id = (SELECT j.run_id FROM execution_jobs j WHERE j.id = $1) FOR UPDATE;
 
 -- name: RunDefinition :one
 SELECT event, inputs, lock_entry FROM execution_runs WHERE id = $1;
 
 -- name: RunForRerun :one
-SELECT id, org_id, routing_key, repo, status, trust_tier, original_run_id, event, inputs, lock_entry, matched_trigger, delivery_id
+SELECT id, org_id, routing_key, repo, status, trust_tier, original_run_id, event, inputs, lock_entry, matched_trigger, delivery_id, checks_changed
 FROM execution_runs WHERE id = $1 AND org_id = $2;
 
 -- name: CountReruns :one
@@ -84,6 +84,12 @@ UPDATE execution_runs SET failure_reason = $2, failure_class = $3 WHERE id = $1 
 -- name: EndRun :execrows
 UPDATE execution_runs SET status = $2, finished_at = $3, failure_class = $4, failure_reason = $5
 WHERE id = $1 AND finished_at IS NULL;
+
+-- name: TouchChecks :execrows
+-- The run has ended: no need to wait for more changes.
+UPDATE execution_runs SET checks_changed = checks_changed + 1,
+  checks_due_at = CASE WHEN finished_at IS NULL THEN checks_due_at ELSE 0 END
+WHERE id = $1 AND checks_changed > 0;
 
 -- name: LockJob :one
 SELECT id, run_id, org_id, name, base_name, display_name, status, needs_satisfied, continue_on_error, queue_deadline_at,
