@@ -31,7 +31,7 @@ func (Dialect) ReportStatus(ctx context.Context, api *forge.API, repo string, s 
 		TargetURL   string `json:"target_url"`
 		Description string `json:"description"`
 		Context     string `json:"context"`
-	}{states[s.State], s.URL, source.Bound(s.Description, maxDescription), s.Context}
+	}{states[s.State], s.URL, forge.Cut(s.Description, maxDescription), s.Context}
 	if body.State == "" {
 		return fmt.Errorf("unknown state %q of a commit status", s.State)
 	}

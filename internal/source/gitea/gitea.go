@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/source/forge"
 )
 
 // Dialect implements forge.Dialect.
@@ -24,7 +25,7 @@ func (Dialect) Public() string { return "" }
 // APIBase of the instance whose web interface is at web.
 func (Dialect) APIBase(web string) string { return web + "/api/v1" }
 
-// CloneURL by SSH is without a port: an instance whose SSH server listens elsewhere needs the option cloneUrl.
+// CloneURL of a repository. An instance whose SSH server listens at a port of its own needs the option cloneUrl.
 func (Dialect) CloneURL(web, repo string, ssh bool) string {
 	if u, err := url.Parse(web); ssh && err == nil {
 		return "git@" + u.Hostname() + ":" + repo + ".git"
@@ -82,3 +83,5 @@ func (Dialect) Read(r source.Request) (source.Received, error) {
 		Headers: source.StoredHeaders(r.Header, source.Stripped...), Body: r.Body,
 	}}, nil
 }
+
+var _ forge.Dialect = Dialect{}

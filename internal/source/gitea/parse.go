@@ -160,7 +160,7 @@ func (p point) branch() string {
 // or by AGit (git push origin HEAD:refs/for/main), which needs no more than the right to read and claims the base as its
 // repository. What tells AGit is that its head has no label.
 func (p pull) outside() bool {
-	return p.Head.Repo == nil || p.Base.Repo == nil || p.Head.Repo.FullName != p.Base.Repo.FullName || p.Head.Label == ""
+	return p.Head.Repo == nil || p.Base.Repo == nil || !strings.EqualFold(p.Head.Repo.FullName, p.Base.Repo.FullName) || p.Head.Label == ""
 }
 
 func comment(d source.Delivery, ev *ci.Event) error {

@@ -30,7 +30,7 @@ func (Dialect) ReportStatus(ctx context.Context, api *forge.API, repo string, s 
 		Name        string `json:"name"`
 		TargetURL   string `json:"target_url,omitempty"`
 		Description string `json:"description"`
-	}{states[s.State], s.Context, s.URL, source.Bound(s.Description, maxDescription)}
+	}{states[s.State], s.Context, s.URL, forge.Cut(s.Description, maxDescription)}
 	if body.State == "" {
 		return fmt.Errorf("unknown state %q of a commit status", s.State)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/source/forge"
 )
 
 // Dialect implements forge.Dialect.
@@ -27,7 +28,7 @@ func (Dialect) Public() string { return "https://gitlab.com" }
 // APIBase of the instance whose web interface is at web.
 func (Dialect) APIBase(web string) string { return web + "/api/v4" }
 
-// CloneURL by SSH is without a port: an instance whose SSH server listens elsewhere needs the option cloneUrl.
+// CloneURL of a repository. An instance whose SSH server listens at a port of its own needs the option cloneUrl.
 func (Dialect) CloneURL(web, repo string, ssh bool) string {
 	if u, err := url.Parse(web); ssh && err == nil {
 		return "git@" + u.Hostname() + ":" + repo + ".git"
@@ -89,3 +90,5 @@ func deliveryID(h http.Header, body []byte) string {
 	sum := sha256.Sum256(body)
 	return id + "-" + hex.EncodeToString(sum[:8])
 }
+
+var _ forge.Dialect = Dialect{}
