@@ -4,7 +4,7 @@ TOOL     = $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/kici-go/kici/internal/obs.Version=$(VERSION)
 
-.PHONY: help build demo test test-short fuzz bench crash lint generate fmt screenshots clean
+.PHONY: help build demo test test-short fuzz bench crash lint generate fmt screenshots packages image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -43,6 +43,14 @@ fmt: ## format the tree
 
 screenshots: ## the pictures of the README
 	KICI_TEST_UPDATE_PICTURES=1 KICI_TEST_REQUIRE=chromium scripts/test.sh -run BrowserDashboard -count=1 ./internal/harness/
+
+packages: ## deb and rpm in bin/packages (ARCHS="amd64 arm64")
+	scripts/packages.sh $(ARCHS)
+
+image: build ## the container image kici:latest, FROM scratch
+	mkdir -p bin/image && cp packaging/container/Dockerfile bin/image/
+	packaging/container/rootfs.sh bin/kici bin/image/rootfs.tar
+	docker build -t kici:latest bin/image
 
 clean:
 	rm -rf bin .cache

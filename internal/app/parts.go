@@ -56,6 +56,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	s.state.set("")
 	close(s.started)
+	tellSystemd("READY=1")
 	s.log.Info("server is ready", "component", "app", "url", s.URL(), "data_dir", s.data.Path(), "database", string(s.store.Dialect()), "instance_id", s.data.InstanceID(), "cluster", s.cluster.Name)
 	select {
 	case <-ctx.Done():
@@ -105,6 +106,7 @@ func start(p part, failed chan<- error) running {
 // stop ends the started parts, last first. Each gets what is left of the time; one that does not end is named and left.
 func (s *Server) stop(parts []running) error {
 	began := time.Now()
+	tellSystemd("STOPPING=1")
 	s.log.Info("server stops", "component", "app", "agents", s.o.OnStop)
 	var errs []error
 	if s.o.OnStop == OnStopEnd && len(parts) > 0 {
