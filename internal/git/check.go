@@ -101,13 +101,17 @@ func checkScheme(scheme, rest string) error {
 	return nil
 }
 
-// Redact returns the address without the credential in it, for logs.
+// Redact returns the address without the credential in it. The user name of ssh stays: it is part of the address.
 func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.User == nil {
 		return raw
 	}
-	u.User = nil
+	if u.Scheme == "ssh" {
+		u.User = url.User(u.User.Username())
+	} else {
+		u.User = nil
+	}
 	return u.String()
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,17 +13,15 @@ import (
 
 // Checkout puts exactly one commit into an empty directory.
 //
-// Credentials go to git by a credential helper that reads them from git's own environment and is bound to the host of
-// URL, so that a redirect cannot carry them elsewhere; they are never in an argument, in the repository's configuration
-// or in the environment of anything that runs later. Submodules and LFS objects are not fetched.
+// Credentials never stand in an argument, in the repository's configuration or in the environment of anything that runs later
+// (Remote). Submodules and LFS objects are not fetched.
 type Checkout struct {
-	Dir      string // an existing, empty directory
-	URL      string
-	SHA      string
-	Ref      string // full ref the commit was seen on, "" when unknown; only a name for people
-	Username string
-	Password string
-	Output   io.Writer // what is done, for people; nil discards it
+	Remote
+	Dir     string // an existing, empty directory
+	SHA     string
+	Ref     string    // full ref the commit was seen on, "" when unknown; only a name for people
+	TempDir string    // where an SSH key is kept while git runs; "" is the system's
+	Output  io.Writer // what is done, for people; nil discards it
 }
 
 // Attempts of a fetch that fails for a passing reason, and the pause between them.
@@ -37,7 +34,7 @@ const (
 var ErrNoCommit = errors.New("the commit is not in the repository")
 
 // Run fetches the commit alone; where the server refuses that, all branches and tags. It verifies that the directory
-// stands at the commit.
+// stands at the commit. Errors are ErrNoCommit, ErrDenied, ErrHostKey, ErrUnreachable or of this machine.
 func (c Checkout) Run(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
@@ -52,11 +49,11 @@ func (c Checkout) Run(ctx context.Context) error {
 		err = c.retry(ctx, c.fetchAll)
 	}
 	if err != nil {
-		return err
+		return c.explain(err)
 	}
-	if err := c.git(ctx, "checkout", "--quiet", "--force", "--detach", c.SHA, "--"); err != nil {
+	if err := c.git(ctx, "checkout", "--quiet", "--progress", "--force", "--detach", c.SHA, "--"); err != nil {
 		if unknownCommit(err) {
-			return fmt.Errorf("%w: %s", ErrNoCommit, c.SHA)
+			return fmt.Errorf("%w: %s; its branch was perhaps deleted or force-pushed since", ErrNoCommit, c.SHA)
 		}
 		return err
 	}
@@ -134,41 +131,18 @@ func (c Checkout) localRef() string {
 
 // fetch takes an optional --depth first, then refspecs.
 func (c Checkout) fetch(ctx context.Context, args ...string) error {
-	cmd := []string{"fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force"}
+	with, done, err := c.open(keyFiles{Dir: c.TempDir})
+	if err != nil {
+		return err
+	}
+	defer done()
+	cmd := []string{"fetch", "--progress", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force"}
 	if strings.HasPrefix(args[0], "--depth") {
 		cmd, args = append(cmd, args[0]), args[1:]
 	}
-	if localPath(c.URL) != "" {
-		// git drops its settings before it starts upload-pack on a path of this machine. The repository may belong to
-		// another user; whoever configured it as a source vouches for it.
-		cmd = append(cmd, "--upload-pack=git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack")
-	}
+	cmd = append(cmd, c.localServer()...)
 	cmd = append(cmd, "--end-of-options", Redact(c.URL))
-	return c.gitWith(ctx, c.credential(), append(cmd, args...)...)
-}
-
-// credential is the configuration and environment that hand over the credential, empty when there is none.
-func (c Checkout) credential() Cmd {
-	user, password := c.Username, c.Password
-	u, err := url.Parse(c.URL)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") {
-		return Cmd{}
-	}
-	if u.User != nil && password == "" {
-		user = u.User.Username()
-		password, _ = u.User.Password()
-	}
-	if password == "" {
-		return Cmd{}
-	}
-	if user == "" {
-		user = "kici"
-	}
-	helper := `!f() { test "$1" = get && printf 'username=%s\npassword=%s\n' "$KICI_GIT_USERNAME" "$KICI_GIT_PASSWORD"; }; f`
-	return Cmd{
-		Config: []string{"credential." + u.Scheme + "://" + u.Host + ".helper=" + helper},
-		Env:    []string{"KICI_GIT_USERNAME=" + user, "KICI_GIT_PASSWORD=" + password},
-	}
+	return c.gitWith(ctx, with, append(cmd, args...)...)
 }
 
 func (c Checkout) git(ctx context.Context, args ...string) error {
@@ -176,8 +150,13 @@ func (c Checkout) git(ctx context.Context, args ...string) error {
 }
 
 func (c Checkout) gitWith(ctx context.Context, with Cmd, args ...string) error {
-	with.Dir, with.Args, with.Stderr = c.Dir, args, c.Output
+	with.Dir, with.Args = c.Dir, args
 	with.SafeDirs = []string{c.Dir}
+	if c.Output != nil {
+		p := newProgress(c.Output, time.Now)
+		defer p.Flush()
+		with.Stderr = p
+	}
 	_, err := Run(ctx, with)
 	return err
 }

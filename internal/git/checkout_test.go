@@ -57,7 +57,7 @@ func TestCheckoutExactCommitNotTheTip(t *testing.T) {
 	repo, shas := repository(t, 3)
 	dst := t.TempDir()
 	var out bytes.Buffer
-	c := git.Checkout{Dir: dst, URL: repo, SHA: shas[1], Ref: "refs/heads/main", Output: &out}
+	c := git.Checkout{Dir: dst, Remote: git.Remote{URL: repo}, SHA: shas[1], Ref: "refs/heads/main", Output: &out}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err, out.String())
 	}
@@ -80,7 +80,7 @@ func TestCheckoutExactCommitNotTheTip(t *testing.T) {
 
 func TestCheckoutMissingCommit(t *testing.T) {
 	repo, _ := repository(t, 1)
-	err := git.Checkout{Dir: t.TempDir(), URL: repo, SHA: strings.Repeat("ab", 20)}.Run(t.Context())
+	err := git.Checkout{Dir: t.TempDir(), Remote: git.Remote{URL: repo}, SHA: strings.Repeat("ab", 20)}.Run(t.Context())
 	if !errors.Is(err, git.ErrNoCommit) {
 		t.Fatalf("err = %v, want ErrNoCommit", err)
 	}
@@ -92,7 +92,7 @@ func TestCheckoutRepositoryOfAnotherUser(t *testing.T) {
 	}
 	repo, shas := repository(t, 1)
 	sh(t, repo, "chown -R 65534:65534 .")
-	if err := (git.Checkout{Dir: t.TempDir(), URL: repo, SHA: shas[0]}).Run(t.Context()); err != nil {
+	if err := (git.Checkout{Dir: t.TempDir(), Remote: git.Remote{URL: repo}, SHA: shas[0]}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -120,7 +120,7 @@ func TestCheckoutRunsNoHook(t *testing.T) {
 	t.Setenv("GIT_CONFIG_COUNT", "1")
 	t.Setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
 	t.Setenv("GIT_CONFIG_VALUE_0", hooks)
-	if err := (git.Checkout{Dir: t.TempDir(), URL: repo, SHA: shas[0]}).Run(t.Context()); err != nil {
+	if err := (git.Checkout{Dir: t.TempDir(), Remote: git.Remote{URL: repo}, SHA: shas[0]}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(mark); err == nil {
@@ -152,7 +152,7 @@ func TestHostileNamesAreRefusedOrHarmless(t *testing.T) {
 		"refs/heads/" + strings.Repeat("x", 2000): false,
 	}
 	for ref, ok := range refs {
-		err := git.Checkout{Dir: t.TempDir(), URL: repo, SHA: shas[0], Ref: ref}.Run(t.Context())
+		err := git.Checkout{Dir: t.TempDir(), Remote: git.Remote{URL: repo}, SHA: shas[0], Ref: ref}.Run(t.Context())
 		if (err == nil) != ok {
 			t.Errorf("ref %q: err = %v, want accepted %v", ref, err, ok)
 		}
@@ -213,7 +213,7 @@ func TestCheckoutOverHTTPWithCredential(t *testing.T) {
 	s := server(t, repo, "bot", `p%40"'$(x) word`)
 	url := s.URL + "/.git"
 	dst := t.TempDir()
-	c := git.Checkout{Dir: dst, URL: url, SHA: shas[0], Username: "bot", Password: `p%40"'$(x) word`}
+	c := git.Checkout{Dir: dst, SHA: shas[0], Remote: git.Remote{URL: url, Username: "bot", Password: `p%40"'$(x) word`}}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestCheckoutFallsBackToAllBranches(t *testing.T) {
 	t.Cleanup(strip.Close)
 	dst := t.TempDir()
 	var out bytes.Buffer
-	c := git.Checkout{Dir: dst, URL: strip.URL + "/.git", SHA: shas[1], Ref: "refs/pull/7/head", Output: &out}
+	c := git.Checkout{Dir: dst, Remote: git.Remote{URL: strip.URL + "/.git"}, SHA: shas[1], Ref: "refs/pull/7/head", Output: &out}
 	if err := c.Run(t.Context()); err != nil {
 		t.Fatal(err, out.String())
 	}
@@ -263,7 +263,7 @@ func TestRunCancelKillsHelpers(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
 	start := time.Now()
-	err := git.Checkout{Dir: t.TempDir(), URL: slow.URL + "/x", SHA: strings.Repeat("ab", 20)}.Run(ctx)
+	err := git.Checkout{Dir: t.TempDir(), Remote: git.Remote{URL: slow.URL + "/x"}, SHA: strings.Repeat("ab", 20)}.Run(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("err = %v", err)
 	}

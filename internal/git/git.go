@@ -169,7 +169,7 @@ func hardening() []string {
 
 // passed are the only variables of this process that git sees: how to find programs, proxies and certificates.
 var passed = map[string]bool{
-	"PATH": true, "HOME": true, "USER": true, "TMPDIR": true, "SSH_AUTH_SOCK": true,
+	"PATH": true, "HOME": true, "USER": true, "TMPDIR": true,
 	"http_proxy": true, "https_proxy": true, "no_proxy": true, "all_proxy": true,
 	"HTTPS_PROXY": true, "NO_PROXY": true, "ALL_PROXY": true,
 	"SSL_CERT_FILE": true, "SSL_CERT_DIR": true, "GIT_SSL_CAINFO": true, "GIT_SSL_CAPATH": true,

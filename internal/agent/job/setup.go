@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 
@@ -116,14 +117,24 @@ func (j *Job) checkout(ctx context.Context, log *spool.Step) error {
 	}
 	out := j.newOutput(log, "stdout")
 	defer out.Close()
-	err := git.Checkout{
-		Dir: j.workspace(), URL: c.URL, SHA: c.SHA, Ref: c.Ref, Username: c.Username, Password: c.Password, Output: out,
-	}.Run(ctx)
+	err := j.fill(ctx, out)
 	if err != nil {
 		return fmt.Errorf("check out %s: %w", c.SHA, err)
 	}
 	j.checked = true
 	return nil
+}
+
+// fill puts the repository into the workspace.
+func (j *Job) fill(ctx context.Context, log io.Writer) error {
+	if j.cfg.Fill != nil {
+		return j.cfg.Fill(ctx, j.workspace(), log)
+	}
+	c := j.cfg.Spec.Checkout
+	return git.Checkout{
+		Dir: j.workspace(), SHA: c.SHA, Ref: c.Ref, Output: log,
+		Remote: git.Remote{URL: c.URL, Username: c.Username, Password: c.Password, SSHKey: c.SSHKey, KnownHosts: c.KnownHosts},
+	}.Run(ctx)
 }
 
 // writeEvent puts the event's payload where KICI_EVENT_PATH points.
