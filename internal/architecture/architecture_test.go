@@ -48,6 +48,7 @@ var rooms = map[string][]string{
 	"internal/source/gitea":               {layer0, "internal/source", "internal/source/forge"},
 	"internal/source/gitlab":              {layer0, "internal/source", "internal/source/forge"},
 	"internal/source/sourcetest":          {layer0, "internal/source"},
+	"internal/source/forge/forgetest":     {layer0, "internal/source", "internal/source/forge", "internal/source/sourcetest", "internal/git"},
 	"internal/scaler/backend/baremetal":   {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/fake":        {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/backendtest": {layer0, "internal/scaler/backend"},

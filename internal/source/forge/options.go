@@ -150,7 +150,17 @@ func (o Options) checkClone() error {
 	if err := git.CheckURL(o.CloneURL); err != nil {
 		return fmt.Errorf("cloneUrl: %w", err)
 	}
-	return nil
+	return o.checkHost("cloneUrl", sshHost(o.CloneURL))
+}
+
+// sshHost is the host of ssh://user@host:port/path and of user@host:path.
+func sshHost(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		return u.Hostname()
+	}
+	_, rest, _ := strings.Cut(address, "@")
+	host, _, _ := strings.Cut(rest, ":")
+	return host
 }
 
 // repository accepts owner/name with any number of groups. Each part goes into addresses, so it holds nothing with a meaning there.
