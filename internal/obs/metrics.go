@@ -26,6 +26,8 @@ type Metrics struct {
 	ExecutionDuration prometheus.Histogram
 	Steps             *prometheus.CounterVec // status
 	RefusedStatus     *prometheus.CounterVec // rejected_status: a late write that lost (STM-5)
+	Checks            *prometheus.CounterVec // operation: commit statuses posted (PIPE-7)
+	CheckFailures     *prometheus.CounterVec // reason
 
 	// Logs.
 	LogChunks   prometheus.Counter
@@ -51,11 +53,12 @@ type Metrics struct {
 	AdoptionFailures prometheus.Counter
 }
 
-// ShedReasons, DisconnectReasons and RefusalReasons are the values of labels.
+// ShedReasons and those below it are the values of labels.
 var (
 	ShedReasons       = []string{"in_flight", "bytes", "rate", "cap_full"}
 	DisconnectReasons = []string{"closed", "lost", "heartbeat", "superseded", "rate", "invalid", "ended", "not_acked", "shutdown"}
 	RefusalReasons    = []string{"handshake", "token", "protocol", "labels", "identity", "unavailable"}
+	CheckReasons      = []string{"unreachable", "rate_limited", "denied", "not_found", "refused", "gone"}
 )
 
 const namespace = "kici_orch"
@@ -100,6 +103,10 @@ func (m *Metrics) runs() {
 	zero(m.Steps, "success", "failed", "skipped", "cancelled")
 	m.RefusedStatus = m.counters("non_monotonic_job_status_writes_total", "Status writes that came after a terminal one.", "rejected_status")
 	zero(m.RefusedStatus, "running", "success", "failed", "cancelled", "skipped")
+	m.Checks = m.counters("github_check_run_total", "Commit statuses posted, to any forge.", "operation")
+	zero(m.Checks, "create", "update", "complete")
+	m.CheckFailures = m.counters("github_check_run_failures_total", "Commit statuses that could not be posted.", "reason")
+	zero(m.CheckFailures, CheckReasons...)
 	m.LogChunks = m.counter("log_chunks_received_total", "Log requests of agents.")
 	m.LogBytes = m.counters("log_bytes_stored_total", "Bytes of step logs stored.", "source")
 	zero(m.LogBytes, "agent")

@@ -373,6 +373,18 @@ func (q *Queries) LockCheckRivals(ctx context.Context, arg LockCheckRivalsParams
 	return items, nil
 }
 
+const postponeChecks = `-- name: PostponeChecks :execrows
+UPDATE execution_runs SET checks_lease = 0, checks_due_at = $3 WHERE id = $1 AND checks_lease = $2
+`
+
+func (q *Queries) PostponeChecks(ctx context.Context, iD string, checksLease int64, checksDueAt int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, postponeChecks, iD, checksLease, checksDueAt)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const putCommitStatus = `-- name: PutCommitStatus :exec
 INSERT INTO commit_statuses (run_id, context, org_id, job_id, sha, state, description, wanted, attempts, last_error, created_at,
   posted_at, failing_since, gave_up_at)

@@ -67,3 +67,6 @@ ON CONFLICT (run_id, context) DO UPDATE SET state = excluded.state, description 
 -- name: HurryChecks :execrows
 -- A source was changed: what waits because of it is tried now.
 UPDATE execution_runs SET checks_due_at = 0 WHERE checks_changed > checks_done AND checks_due_at > 0;
+
+-- name: PostponeChecks :execrows
+UPDATE execution_runs SET checks_lease = 0, checks_due_at = $3 WHERE id = $1 AND checks_lease = $2;
