@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/store/storetest"
+	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,6 +74,8 @@ type intake struct {
 	started []ingress.StartRequest
 	err     error
 	runID   string
+
+	replayed []string
 }
 
 func (i *intake) Start(_ context.Context, r ingress.StartRequest) (string, error) {
@@ -81,6 +85,18 @@ func (i *intake) Start(_ context.Context, r ingress.StartRequest) (string, error
 
 func (i *intake) Trigger(context.Context, ingress.TriggerRequest) (string, error) {
 	return "delivery-1", i.err
+}
+
+func (i *intake) Workflows(_ context.Context, _, source, ref string) (ingress.RefWorkflows, error) {
+	return ingress.RefWorkflows{Source: source, Ref: ref, SHA: "abc", File: &lock.File{Workflows: []lock.Workflow{{
+		Name: "deploy", SourceFile: ".kici/workflows/deploy.yaml", Jobs: []lock.Job{readtest.Job("ship")},
+		On: []lock.Trigger{{Type: "dispatch", Manual: true, Inputs: map[string]lock.Input{"env": {Type: "enum", Values: []string{"dev", "prod"}, Required: true}}}},
+	}, {Name: "ci", Jobs: []lock.Job{readtest.Job("a"), readtest.Job("b", "a")}}}}}, i.err
+}
+
+func (i *intake) Replay(_ context.Context, _, id string) error {
+	i.replayed = append(i.replayed, id)
+	return i.err
 }
 
 func (i *intake) AddLocal(_ context.Context, l ingress.LocalSource) (ingress.Added, error) {
@@ -307,6 +323,58 @@ func TestXC149PayloadIsWithheld(t *testing.T) {
 		if status, text := r.do("GET", admin+path+"/payload", "admin", ""); status != 200 || !strings.Contains(text, "claim-code") {
 			t.Errorf("%s: as admin: %d %s", path, status, text)
 		}
+	}
+}
+
+// ING-18: an operator has a failed delivery processed again, by our id or the sender's.
+func TestReplayDelivery(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	r.Write(func(tx *store.Tx) error {
+		_, err := tx.InsertDelivery(t.Context(), db.InsertDeliveryParams{
+			ID: "row-1", OrgID: readtest.Org, DeliveryID: "d-1", RoutingKey: readtest.Key, Kind: "local", Event: "push", Status: "failed",
+			Headers: "{}", Decisions: "[]", Body: []byte("{}"), ReceivedAt: tx.Now(),
+		})
+		return err
+	})
+	status, text := r.do("POST", admin+"/deliveries/d-1/replay", "admin", "")
+	if status != 200 || !strings.Contains(text, `"id":"row-1"`) || !slices.Equal(r.intake.replayed, []string{"row-1"}) {
+		t.Errorf("%d %s, replayed %v", status, text, r.intake.replayed)
+	}
+	if e := r.auth.last(); e.Action != "event_log.replay" || e.Outcome != access.Allowed || e.Target != "d-1" {
+		t.Errorf("recorded as %+v", e)
+	}
+	if status, text := r.do("POST", admin+"/deliveries/d-1/replay", "admin/"+readtest.Other, ""); status != 403 {
+		t.Errorf("with another source's token: %d %s", status, text)
+	}
+	r.intake.err = ingress.ErrNotFound
+	if status, text := r.do("POST", admin+"/event-log/row-1/replay", "admin", ""); status != 409 || !strings.Contains(text, "only a failed delivery") {
+		t.Errorf("one that has not failed: %d %s", status, text)
+	}
+}
+
+func TestWorkflowsOfASource(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	r.Write(func(tx *store.Tx) error {
+		_, err := tx.InsertSource(t.Context(), db.InsertSourceParams{
+			ID: "source-1", OrgID: readtest.Org, Kind: "local", Name: "shop", RoutingKey: readtest.Key, Repo: readtest.Repo, Config: "{}", CreatedAt: tx.Now(),
+		})
+		return err
+	})
+	status, text := r.do("GET", admin+"/sources/shop/workflows?ref=main", "auditor", "")
+	var got client.Workflows
+	if err := json.Unmarshal([]byte(text), &got); status != 200 || err != nil || got.Source != "shop" || got.Ref != "main" || len(got.Workflows) != 2 {
+		t.Fatalf("%d %s", status, text)
+	}
+	deploy, ci := got.Workflows[0], got.Workflows[1]
+	if !deploy.Startable || ci.Startable || deploy.Inputs[0].Name != "env" || !deploy.Inputs[0].Required || ci.Jobs[1].Needs[0] != "a" || ci.Jobs[0].RunsOn[0] != "linux" {
+		t.Errorf("%+v", got)
+	}
+	r.intake.err = &ingress.RequestError{Message: "no branch x"}
+	if status, text := r.do("GET", admin+"/sources/shop/workflows?ref=x", "auditor", ""); status != 400 || !strings.Contains(text, "no branch x") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _ := r.do("GET", admin+"/sources/nope/workflows", "auditor", ""); status != 404 {
+		t.Error(status)
 	}
 }
 

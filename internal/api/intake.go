@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/ingress"
 )
 
@@ -26,6 +27,8 @@ type origins interface {
 type starter interface {
 	Start(ctx context.Context, r ingress.StartRequest) (runID string, err error)
 	Trigger(ctx context.Context, r ingress.TriggerRequest) (deliveryID string, err error)
+	Workflows(ctx context.Context, orgID, source, ref string) (ingress.RefWorkflows, error)
+	Replay(ctx context.Context, orgID, id string) error
 }
 
 // SourceRef names a source in a path.
@@ -73,6 +76,8 @@ func (a *API) sourceRoutes() {
 			return a.check(ctx, c, s.Name)
 		})
 	handle(a, get("/sources/{source}/webhook-secret", "Show what senders of a source sign with").all(), right{"secret.reveal", "source.secret.reveal"}, a.revealSecret)
+	handle(a, get("/sources/{source}/workflows", "Show the workflows of a branch, tag or commit, with their inputs").sampled(0.05),
+		right{"context.read", "source.workflows.read"}, a.workflows)
 	handle(a, post("/sources/{source}/trigger", "Treat a ref as just pushed"), right{"run.trigger", "source.trigger"}, a.trigger)
 }
 
@@ -146,6 +151,23 @@ func (a *API) trigger(ctx context.Context, c *caller, in *triggerInput) (client.
 	}
 	id, err := a.d.Start.Trigger(ctx, ingress.TriggerRequest{OrgID: c.Scope.OrgID, Source: s.Name, Ref: in.Body.Ref, By: actor(c)})
 	return client.Triggered{DeliveryID: id}, err
+}
+
+type workflowsInput struct {
+	SourceRef
+	Ref string `query:"ref" maxLength:"1000" doc:"Branch, tag or commit; the default branch when empty"`
+}
+
+func (a *API) workflows(ctx context.Context, c *caller, in *workflowsInput) (client.Workflows, error) {
+	s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
+	if err != nil {
+		return client.Workflows{}, err
+	}
+	found, err := a.d.Start.Workflows(ctx, c.Scope.OrgID, s.Name, in.Ref)
+	if err != nil {
+		return client.Workflows{}, err
+	}
+	return read.Workflows(found), nil
 }
 
 // actor is who is shown as having done something.

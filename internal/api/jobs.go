@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
@@ -83,6 +85,7 @@ func (a *API) deliveryRoutes() {
 			func(ctx context.Context, c *caller, in *deliveryRef) (client.Delivery, error) {
 				return a.d.Reads.Delivery(ctx, c.Scope, in.Delivery, true)
 			})
+		handle(a, post(path+"/{delivery}/replay", "Process a failed delivery again"), right{"run.trigger", "event_log.replay"}, a.replayDelivery)
 	}
 }
 
@@ -110,4 +113,19 @@ func (a *API) listDeliveries(ctx context.Context, c *caller, in *deliveriesInput
 
 func (a *API) showDelivery(ctx context.Context, c *caller, in *deliveryRef) (client.Delivery, error) {
 	return a.d.Reads.Delivery(ctx, c.Scope, in.Delivery, false)
+}
+
+// replayDelivery answers with the delivery as it is now: received, and soon processed.
+func (a *API) replayDelivery(ctx context.Context, c *caller, in *deliveryRef) (client.Delivery, error) {
+	d, err := a.d.Reads.Delivery(ctx, c.Scope, in.Delivery, false)
+	if err != nil {
+		return d, err
+	}
+	err = a.d.Start.Replay(ctx, c.Scope.OrgID, d.ID)
+	if errors.Is(err, ingress.ErrNotFound) {
+		return d, &failure{Message: "only a failed delivery can be replayed; this one is " + d.Status, status: http.StatusConflict}
+	} else if err != nil {
+		return d, err
+	}
+	return a.d.Reads.Delivery(ctx, c.Scope, d.ID, false)
 }

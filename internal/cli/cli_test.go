@@ -255,6 +255,8 @@ func world() map[string]any {
 			ID: "row-1", DeliveryID: "d-1", Source: "shop", Event: "push", Ref: "refs/heads/main", SHA: "1a2b3c4d5e6f", Status: "processed",
 			Matched: 1, Attempts: 1, RunID: id, ReceivedAt: at(0), Decisions: json.RawMessage(`[{"workflow":"ci","matched":true}]`),
 		},
+		"POST /deliveries/d-1/replay": client.Delivery{ID: "row-1", DeliveryID: "d-1", Status: "received"},
+		"POST /deliveries/d-2/replay": failed{409, client.Error{Message: "only a failed delivery can be replayed; this one is processed"}},
 		"GET /deliveries/d-1/payload": failed{403, client.Error{Message: "Role auditor may not event_log.read_payload"}},
 		"POST /sources/hooks/check":   client.SourceCheck{OK: true},
 		"GET /secrets":                client.SecretList{Secrets: []client.SecretKey{{Key: "DEPLOY", UpdatedAt: at(0)}, {Key: "NPM", Scope: "repo/acme/shop", UpdatedAt: at(0)}}},

@@ -19,7 +19,7 @@ func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delivery", Aliases: []string{"deliveries", "event-log"}, Short: "Show what was delivered, and why it did or did not start a run",
 	}
-	cmd.AddCommand(list(c), show(c))
+	cmd.AddCommand(list(c), show(c), replay(c))
 	return cmd
 }
 
@@ -125,6 +125,31 @@ func show(c *console.Console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&payload, "include-payload", false, "also what was sent; this is recorded")
 	return cmd
+}
+
+func replay(c *console.Console) *cobra.Command {
+	return &cobra.Command{
+		Use: "replay DELIVERY", Short: "Process a failed delivery again", Args: cobra.ExactArgs(1),
+		Long: `Process a failed delivery again, as if it had just arrived: once what it failed at is mended.
+
+What it has started already is not started twice. Only a delivery whose status is failed can be replayed.`,
+		Example: `  kici delivery list --status failed
+  kici delivery replay 72d3162e-cc78-11e3-81ab-4c9367dc0958`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.Client()
+			if err != nil {
+				return err
+			}
+			d, err := cl.ReplayDelivery(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.Print(d, func() error {
+				c.Notice("delivery %s is processed again; see what became of it with: kici delivery show %s", d.ID, d.ID)
+				return nil
+			})
+		},
+	}
 }
 
 func printDelivery(c *console.Console, d client.Delivery) error {
