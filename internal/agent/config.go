@@ -217,6 +217,9 @@ func inherited(environ []string, managed bool) []string {
 	return out
 }
 
+// StepEnviron is what steps get of a person's shell: what programs need to work, and nothing else.
+func StepEnviron(environ []string) []string { return inherited(environ, false) }
+
 var ordinary = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TMPDIR", "TZ", "NODE_PATH", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME",
 	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR",

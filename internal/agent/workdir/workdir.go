@@ -123,28 +123,35 @@ func (w *Dir) clear(dir string) error {
 	return w.Remove(dir)
 }
 
-// Clear ends the processes of the jobs in a directory whose owner is dead, and removes it. It refuses while the owner lives.
+// Clear ends the processes of the jobs in a directory whose owner is dead, and removes it. It refuses while the owner lives;
+// where a process's life cannot be looked up, the caller must know.
 func Clear(dir string, log *slog.Logger) error {
-	w := &Dir{root: filepath.Dir(dir), path: dir, log: log}
-	if !abandoned(dir) {
-		return fmt.Errorf("clear %s: its owner is alive, or unknown", dir)
+	pid, start, ok := owner(dir)
+	switch {
+	case !ok:
+		return fmt.Errorf("clear %s: nobody's name is in it", dir)
+	case start != 0 && exec.StartTime(pid) == start:
+		return fmt.Errorf("clear %s: its owner is alive (pid %d)", dir, pid)
 	}
-	return w.clear(dir)
+	return (&Dir{root: filepath.Dir(dir), path: dir, log: log}).clear(dir)
 }
 
-// abandoned reports whether the directory's owner is dead. Where that cannot be known it is not.
-func abandoned(dir string) bool {
+// owner reads who a directory belongs to.
+func owner(dir string) (pid int, start uint64, ok bool) {
 	data, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	if err != nil {
-		return false
+		return 0, 0, false
 	}
 	pidText, startText, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
 	pid, err1 := strconv.Atoi(pidText)
 	start, err2 := strconv.ParseUint(startText, 10, 64)
-	if err1 != nil || err2 != nil || start == 0 {
-		return false
-	}
-	return exec.StartTime(pid) != start
+	return pid, start, err1 == nil && err2 == nil
+}
+
+// abandoned reports whether the directory's owner is dead. Where that cannot be known it is not.
+func abandoned(dir string) bool {
+	pid, start, ok := owner(dir)
+	return ok && start != 0 && exec.StartTime(pid) != start
 }
 
 // CleanID keeps what an owner's or a job's name may hold in a path.
