@@ -216,6 +216,15 @@ type Scaler struct {
 	LabelSets     [][]string      `json:"labelSets"`
 	BackoffUntil  *Time           `json:"backoffUntil,omitempty"`
 	Failures      []ScalerFailure `json:"failures,omitempty"`
+	Holders       []ScalerHolder  `json:"holders,omitempty"` // most agents first; those of at most 500 runs over all scalers
+}
+
+// ScalerHolder is a run that holds agents of a scaler.
+type ScalerHolder struct {
+	RunID  string `json:"runId"`
+	Repo   string `json:"repo"`
+	Number int64  `json:"number"`
+	Agents int64  `json:"agents"`
 }
 
 // ScalerFailure is one failed launch.

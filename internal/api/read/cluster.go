@@ -87,16 +87,20 @@ const (
 )
 
 // Scalers is every scaler of every node with what it holds, its state in words and its recent failures.
-func (r *Reads) Scalers(ctx context.Context, _ Scope) (client.ScalerList, error) {
+func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error) {
 	now := r.now()
 	var rows []db.ReadScalersRow
 	var usage []db.ReadScalerUsageRow
 	var failures []db.ScalerFailure
+	var holders []db.ReadScalerHoldersRow
 	err := r.view(ctx, func(q *db.Queries) (err error) {
 		if rows, err = q.ReadScalers(ctx); err != nil {
 			return err
 		}
 		if usage, err = q.ReadScalerUsage(ctx); err != nil {
+			return err
+		}
+		if holders, err = q.ReadScalerHolders(ctx, s.OrgID, s.RoutingKey); err != nil {
 			return err
 		}
 		failures, err = q.ReadScalerFailures(ctx, now-failureWindow.Milliseconds())
@@ -117,6 +121,11 @@ func (r *Reads) Scalers(ctx context.Context, _ Scope) (client.ScalerList, error)
 				sc.Failures = append(sc.Failures, client.ScalerFailure{
 					At: client.TimeOf(f.At), Agent: f.AgentID, JobID: f.JobID.String, Error: f.Error, Tail: f.Tail,
 				})
+			}
+		}
+		for _, h := range holders {
+			if h.NodeID == x.NodeID && h.Scaler == x.Name {
+				sc.Holders = append(sc.Holders, client.ScalerHolder{RunID: h.RunID, Repo: h.Repo, Number: h.Number, Agents: h.Agents})
 			}
 		}
 		out.Scalers[i] = sc

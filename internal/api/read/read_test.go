@@ -423,5 +423,11 @@ func TestAgentsAndScalers(t *testing.T) {
 		if sc.State != "full" || sc.ActiveCount != 2 || sc.WarmCount != 1 || sc.StartingCount != 2 || sc.UsedCPUMilli != 2000 || sc.StateText != "2 of 2 agents" {
 			t.Errorf("scaler %+v", sc)
 		}
+		if len(sc.Holders) != 1 || sc.Holders[0].Agents != 1 || sc.Holders[0].Repo != readtest.Repo || sc.Holders[0].Number != 1 {
+			t.Errorf("held by %+v", sc.Holders)
+		}
+		if s, err = r.Scalers(ctx, read.Scope{OrgID: readtest.Org, RoutingKey: readtest.Other}); err != nil || len(s.Scalers[0].Holders) != 0 {
+			t.Errorf("a scoped token sees who of another key holds agents: %+v, %v", s, err)
+		}
 	})
 }

@@ -1898,6 +1898,60 @@ func (q *Queries) ReadScalerFailures(ctx context.Context, at int64) ([]ScalerFai
 	return items, nil
 }
 
+const readScalerHolders = `-- name: ReadScalerHolders :many
+SELECT a.node_id, a.scaler, r.id AS run_id, r.repo, r.number, r.routing_key, COUNT(*) AS agents
+FROM agents a
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+JOIN execution_runs r ON r.id = j.run_id
+WHERE a.state <> 'gone' AND a.scaler <> '' AND r.org_id = $1
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = CAST($2 AS TEXT))
+GROUP BY a.node_id, a.scaler, r.id, r.repo, r.number, r.routing_key
+ORDER BY agents DESC, r.id LIMIT 500
+`
+
+type ReadScalerHoldersRow struct {
+	NodeID     string
+	Scaler     string
+	RunID      string
+	Repo       string
+	Number     int64
+	RoutingKey string
+	Agents     int64
+}
+
+// Which runs hold the agents of each scaler.
+func (q *Queries) ReadScalerHolders(ctx context.Context, orgID string, routingKey string) ([]ReadScalerHoldersRow, error) {
+	rows, err := q.db.QueryContext(ctx, readScalerHolders, orgID, routingKey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadScalerHoldersRow{}
+	for rows.Next() {
+		var i ReadScalerHoldersRow
+		if err := rows.Scan(
+			&i.NodeID,
+			&i.Scaler,
+			&i.RunID,
+			&i.Repo,
+			&i.Number,
+			&i.RoutingKey,
+			&i.Agents,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readScalerUsage = `-- name: ReadScalerUsage :many
 SELECT node_id, scaler, COUNT(*) AS agents,
   CAST(SUM(CASE WHEN state = 'ending' THEN 1 ELSE 0 END) AS BIGINT) AS ending,

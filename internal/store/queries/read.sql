@@ -249,6 +249,18 @@ SELECT node_id, scaler, COUNT(*) AS agents,
   CAST(SUM(cpu_milli) AS BIGINT) AS cpu_milli, CAST(SUM(mem_bytes) AS BIGINT) AS mem_bytes
 FROM agents WHERE state <> 'gone' GROUP BY node_id, scaler;
 
+-- name: ReadScalerHolders :many
+-- Which runs hold the agents of each scaler.
+SELECT a.node_id, a.scaler, r.id AS run_id, r.repo, r.number, r.routing_key, COUNT(*) AS agents
+FROM agents a
+LEFT JOIN assignments s ON s.agent_id = a.id AND s.ended_at IS NULL
+JOIN execution_jobs j ON j.id = COALESCE(s.job_id, a.bound_job_id)
+JOIN execution_runs r ON r.id = j.run_id
+WHERE a.state <> 'gone' AND a.scaler <> '' AND r.org_id = sqlc.arg(org_id)
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+GROUP BY a.node_id, a.scaler, r.id, r.repo, r.number, r.routing_key
+ORDER BY agents DESC, r.id LIMIT 500;
+
 -- name: ReadScalerFailures :many
 SELECT agent_id, node_id, scaler, at, job_id, error, tail FROM scaler_failures WHERE at >= $1 ORDER BY at DESC, agent_id LIMIT 200;
 
