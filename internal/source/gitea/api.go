@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/source/forge"
@@ -35,7 +36,11 @@ func (Dialect) ReportStatus(ctx context.Context, api *forge.API, repo string, s 
 	if body.State == "" {
 		return fmt.Errorf("unknown state %q of a commit status", s.State)
 	}
-	return api.Do(ctx, http.MethodPost, "/repos/"+repo+"/statuses/"+url.PathEscape(s.SHA), body, nil)
+	err := api.Do(ctx, http.MethodPost, "/repos/"+repo+"/statuses/"+url.PathEscape(s.SHA), body, nil)
+	if err != nil && strings.Contains(err.Error(), "object does not exist") { // a 500, which would look like a forge in trouble
+		return fmt.Errorf("%w: commit %s is not at the forge any more", source.ErrNotFound, s.SHA)
+	}
+	return err
 }
 
 // events are those that Parse understands; pull_request stands for all of its kinds, among them new commits and comments.

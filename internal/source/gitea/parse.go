@@ -93,7 +93,7 @@ func push(d source.Delivery, ev *ci.Event) error {
 		ev.Deleted = true
 		return nil
 	}
-	if p.Before == p.After { // the forge's button "Test delivery"
+	if p.Before == p.After && git.CheckRef(p.Ref) == nil { // the forge's button "Test delivery"
 		return fmt.Errorf("%w: nothing was pushed: before and after are the same commit, as in a test delivery", source.ErrIgnored)
 	}
 	if strings.HasPrefix(p.Ref, "refs/tags/") && p.HeadCommit.ID != "" {
