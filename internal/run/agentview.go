@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/wire"
@@ -25,9 +26,9 @@ func (s *Service) AgentContexts(ctx context.Context, jobID string) (wire.Context
 		if err != nil {
 			return err
 		}
-		c := f.contexts()
+		c := f.Contexts()
 		out = wire.Contexts{
-			Kici: json.RawMessage(mustJSON(c["kici"])), Matrix: f.matrix, Needs: json.RawMessage(mustJSON(f.needs)),
+			Kici: json.RawMessage(mustJSON(c["kici"])), Matrix: f.Matrix, Needs: json.RawMessage(mustJSON(f.Needs)),
 			Inputs: json.RawMessage(mustJSON(c["inputs"])),
 		}
 		return nil
@@ -35,28 +36,29 @@ func (s *Service) AgentContexts(ctx context.Context, jobID string) (wire.Context
 	return out, err
 }
 
-func (s *Service) agentFacts(ctx context.Context, tx *store.Tx, jobID string) (facts, error) {
+func (s *Service) agentFacts(ctx context.Context, tx *store.Tx, jobID string) (plan.Facts, error) {
 	row, err := tx.JobAndItsRun(ctx, jobID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return facts{}, ErrNoJob
+		return plan.Facts{}, ErrNoJob
 	}
 	if err != nil {
-		return facts{}, fmt.Errorf("read job: %w", err)
+		return plan.Facts{}, fmt.Errorf("read job: %w", err)
 	}
-	f := facts{server: s.settings.ServerURL, matrix: json.RawMessage(row.Matrix), job: &lock.Job{}}
-	f.run.ID, f.run.Number, f.run.Repo, f.run.Workflow = row.ID, row.Number, row.Repo, row.Workflow
-	f.run.Actor, f.run.RunAttempt = row.Actor, row.RunAttempt
-	for text, into := range map[string]any{row.Event: &f.event, row.Inputs: &f.inputs, row.LockJob: f.job} {
+	f := plan.Facts{
+		Server: s.settings.ServerURL, Matrix: json.RawMessage(row.Matrix), Job: &lock.Job{},
+		Run: plan.Run{ID: row.ID, Number: row.Number, Repo: row.Repo, Workflow: row.Workflow, Actor: row.Actor, Attempt: row.RunAttempt},
+	}
+	for text, into := range map[string]any{row.Event: &f.Event, row.Inputs: &f.Inputs, row.LockJob: f.Job} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
-			return facts{}, fmt.Errorf("decode job: %w", err)
+			return plan.Facts{}, fmt.Errorf("decode job: %w", err)
 		}
 	}
 	var needs []db.NeedsOfJobRow
-	if len(f.job.Needs) > 0 {
+	if len(f.Job.Needs) > 0 {
 		if needs, err = tx.NeedsOfJob(ctx, jobID); err != nil {
-			return facts{}, fmt.Errorf("read needs: %w", err)
+			return plan.Facts{}, fmt.Errorf("read needs: %w", err)
 		}
 	}
-	f.needs = needsContext(needs)
+	f.Needs = plan.NeedsContext(needsOf(needs))
 	return f, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -18,8 +19,8 @@ import (
 func (s *Service) Insert(tx *store.Tx, p Planned) (runID string, created bool, err error) {
 	ctx := context.Background()
 	row := runRow(p)
-	if p.failure != nil {
-		row.InitFailure = p.failure.category
+	if p.Failure != nil {
+		row.InitFailure = p.Failure.Category
 	}
 	l, created, err := s.insertRun(ctx, tx, p, row)
 	if err != nil || !created {
@@ -46,6 +47,7 @@ type FailedRun struct {
 	ChainDepth              int
 	InitFailure             string // category of PIPE-16
 	Reason                  string // a sentence
+	Checks                  bool   // as New.Checks
 }
 
 // UnresolvedWorkflow names a run whose workflow could not be read (LOCK-4).
@@ -61,9 +63,9 @@ func (s *Service) InsertFailed(tx *store.Tx, f FailedRun) (runID string, created
 	p := Planned{RunID: s.env.NewID(), new: New{
 		OrgID: f.OrgID, RoutingKey: f.RoutingKey, Repo: f.Repo, Workflow: lock.Workflow{Name: name}, Event: f.Event,
 		TriggerEvent: f.TriggerEvent, DeliveryRow: f.DeliveryRow, DedupKey: f.DedupKey, Actor: f.Actor, TrustTier: f.TrustTier,
-		ChainDepth: f.ChainDepth,
+		ChainDepth: f.ChainDepth, Checks: f.Checks,
 	}}
-	p.Title = title(p.new, facts{})
+	p.Title = plan.Title(plan.Facts{Event: f.Event, Workflow: &p.new.Workflow})
 	row := runRow(p)
 	row.InitFailure, row.FailureReason, row.FailureClass, row.LockEntry = f.InitFailure, f.Reason, classNeverStarted, ""
 	l, created, err := s.insertRun(ctx, tx, p, row)
@@ -74,8 +76,7 @@ func (s *Service) InsertFailed(tx *store.Tx, f FailedRun) (runID string, created
 	if err := l.finishRun(ci.RunFailed, nil); err != nil {
 		return "", false, fmt.Errorf("end failed run: %w", err)
 	}
-	l.notify()
-	return l.run.ID, true, nil
+	return l.run.ID, true, l.done()
 }
 
 func runRow(p Planned) db.InsertRunParams {
@@ -93,9 +94,17 @@ func runRow(p Planned) db.InsertRunParams {
 		ID: p.RunID, OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Workflow: n.Workflow.Name, Status: string(ci.RunPending),
 		Title: p.Title, Ref: n.Event.Ref, Branch: f.Branch, Sha: n.Event.SHA, Actor: f.Actor, TriggerEvent: n.TriggerEvent,
 		Warnings: mustJSON(warnings), DeliveryID: n.DeliveryRow, DedupKey: nullText(n.DedupKey), TrustTier: string(n.TrustTier),
-		IsFork: n.Event.Fork, ChainDepth: int64(n.ChainDepth), ParentRunID: nullText(n.ParentRunID), OriginalRunID: nullText(n.OriginalRunID),
+		ChecksChanged: checksChanged(n), IsFork: n.Event.Fork, ChainDepth: int64(n.ChainDepth), ParentRunID: nullText(n.ParentRunID), OriginalRunID: nullText(n.OriginalRunID),
 		RunAttempt: f.RunAttempt, Event: mustJSON(n.Event), Inputs: mustJSON(inputs), LockEntry: p.lockJSON, MatchedTrigger: mustJSON(n.Decision),
 	}
+}
+
+// checksChanged is 1 for a run that has commit statuses to post from the moment it exists, 0 for one that never will.
+func checksChanged(n New) int64 {
+	if n.Checks && n.Event.SHA != "" {
+		return 1
+	}
+	return 0
 }
 
 // insertRun makes the run's row and returns the life of it. When the dedup key is taken only run.ID is set, to its owner.
@@ -122,6 +131,9 @@ func (s *Service) insertRun(ctx context.Context, tx *store.Tx, p Planned, row db
 		l.run.ID = id
 		return l, false, err
 	}
+	if row.ChecksChanged > 0 {
+		tx.Notify(store.TopicChecks, "")
+	}
 	l.run = runFacts(p)
 	l.run.Number, l.run.CreatedAt, l.run.DeadlineAt = number, l.now, row.DeadlineAt
 	l.def = &definition{event: p.new.Event, inputs: p.new.Inputs, workflow: p.new.Workflow}
@@ -140,13 +152,13 @@ func (l *life) owner(key sql.NullString) (string, error) {
 }
 
 func (l *life) insertJobs(p Planned) error {
-	for i, j := range p.jobs {
+	for i, j := range p.Jobs {
 		row := db.InsertRunJobParams{
-			ID: j.id, RunID: l.run.ID, OrgID: l.run.OrgID, Idx: int64(i), Name: j.name, BaseName: j.job.Name, DisplayName: j.display,
-			Status: string(ci.JobPending), Matrix: j.matrix, FanoutIndex: int64(j.index), FanoutTotal: int64(j.total),
-			ContinueOnError: j.continueOnError, TimeoutMs: j.job.TimeoutMs, CreatedAt: l.now, LockJob: j.jobJSON, Outputs: "{}",
+			ID: j.ID, RunID: l.run.ID, OrgID: l.run.OrgID, Idx: int64(i), Name: j.Name, BaseName: j.Def.Name, DisplayName: j.Display,
+			Status: string(ci.JobPending), Matrix: j.Matrix, FanoutIndex: int64(j.Index), FanoutTotal: int64(j.Total),
+			ContinueOnError: j.ContinueOnError, TimeoutMs: j.Def.TimeoutMs, CreatedAt: l.now, LockJob: j.Text, Outputs: "{}",
 		}
-		if c := j.copied; c != nil {
+		if c, kept := p.copied[i]; kept {
 			row.Status, row.AllowedFailure, row.Outputs = string(c.status), c.allowed, c.outputs
 			row.StartedAt, row.FinishedAt = nullInt(c.startedAt), nullInt(c.finished)
 		}
@@ -154,10 +166,10 @@ func (l *life) insertJobs(p Planned) error {
 			return err
 		}
 	}
-	for _, e := range p.edges {
+	for _, e := range p.Edges {
 		err := l.tx.InsertRunNeeds(l.ctx, db.InsertRunNeedsParams{
-			RunID: l.run.ID, RunOn: runOnText(e.runOn),
-			JobFrom: int64(e.job.from), JobTo: int64(e.job.to), NeedsFrom: int64(e.needs.from), NeedsTo: int64(e.needs.to),
+			RunID: l.run.ID, RunOn: string(plan.RunOnSet(e.RunOn)),
+			JobFrom: int64(e.Job.From), JobTo: int64(e.Job.To), NeedsFrom: int64(e.Needs.From), NeedsTo: int64(e.Needs.To),
 		})
 		if err != nil {
 			return err
@@ -168,36 +180,36 @@ func (l *life) insertJobs(p Planned) error {
 
 // begin decides about every job that waits for nothing, and about what follows from those that end at once.
 func (l *life) begin(p Planned) error {
-	gated := make([]bool, len(p.jobs))
-	for _, e := range p.edges {
-		for i := e.job.from; i < e.job.to; i++ {
+	gated := make([]bool, len(p.Jobs))
+	for _, e := range p.Edges {
+		for i := e.Job.From; i < e.Job.To; i++ {
 			gated[i] = true
 		}
 	}
-	for i, j := range p.jobs {
+	for i, j := range p.Jobs {
+		c, kept := p.copied[i]
 		switch {
-		case j.copied != nil:
-			l.ended = append(l.ended, endedJob{id: j.id, status: j.copied.status, allowed: j.copied.allowed})
-		case j.failure != nil:
-			if err := l.failInit(j.id, *j.failure); err != nil {
+		case kept:
+			l.ended = append(l.ended, endedJob{id: j.ID, status: c.status, allowed: c.allowed})
+		case j.Failure != nil:
+			if err := l.failInit(j.ID, *j.Failure); err != nil {
 				return err
 			}
 		case !gated[i]:
-			if err := l.ready(j.id); err != nil {
+			if err := l.ready(j.ID); err != nil {
 				return err
 			}
 		}
 	}
-	if len(p.jobs) == 0 {
+	if len(p.Jobs) == 0 {
 		l.run.FailureReason, l.run.FailureClass = "the workflow has no jobs", classNeverStarted
-		if p.failure != nil {
-			l.run.FailureReason = p.failure.message
+		if p.Failure != nil {
+			l.run.FailureReason = p.Failure.Message
 		}
 		if err := l.finishRun(ci.RunFailed, nil); err != nil {
 			return err
 		}
-		l.notify()
-		return nil
+		return l.done()
 	}
 	return l.settle()
 }

@@ -43,14 +43,6 @@ type endedJob struct {
 	allowed bool
 }
 
-// effective is the status that edges are compared with: an allowed failure counts as success (D6).
-func (e endedJob) effective() ci.JobStatus {
-	if e.allowed && e.status.Failure() {
-		return ci.JobSuccess
-	}
-	return e.status
-}
-
 // definition is the wide part of a run's row.
 type definition struct {
 	event    ci.Event
@@ -105,6 +97,19 @@ func (l *life) definition() (*definition, error) {
 	}
 	l.def = d
 	return d, nil
+}
+
+// done ends the transaction's work: readers are woken, and a run whose source shows commit statuses counts the change (PIPE-7).
+// The locked row tells which runs those are, so the others pay nothing.
+func (l *life) done() error {
+	if l.changed && l.run.ChecksChanged > 0 {
+		if _, err := l.tx.TouchChecks(l.ctx, l.run.ID); err != nil {
+			return fmt.Errorf("count change: %w", err)
+		}
+		l.tx.Notify(store.TopicChecks, "")
+	}
+	l.notify()
+	return nil
 }
 
 // notify wakes readers of the run and, when capacity or work changed, the dispatch loop.

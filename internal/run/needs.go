@@ -1,11 +1,13 @@
 package run
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/workflow/expr"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -23,7 +25,7 @@ func (l *life) settle() error {
 		}
 		open := map[string]bool{} // by base job: its children have the same needs (NEED-1)
 		for _, w := range waiting {
-			admitted := admits(w.RunOn, up.effective())
+			admitted := plan.RunOn(w.RunOn).Admits(plan.Effective(up.status, up.allowed))
 			if admitted && open[w.BaseName] {
 				continue
 			}
@@ -35,8 +37,7 @@ func (l *life) settle() error {
 	if err := l.verdict(); err != nil {
 		return err
 	}
-	l.notify()
-	return nil
+	return l.done()
 }
 
 // reconsider looks at a waiting job after one of its needs ended (NEED-2). Jobs with needs still open are the common case
@@ -54,19 +55,14 @@ func (l *life) reconsider(jobID, base string, admitted bool) (open bool, err err
 	return false, l.decide(jobID, base)
 }
 
-// admits reports whether an edge's set holds the status.
-func admits(runOn string, status ci.JobStatus) bool {
-	return strings.Contains(runOn, ","+string(status)+",")
-}
-
 // decide settles one waiting job by all its edges: it is skipped, becomes ready, or goes on waiting.
 func (l *life) decide(jobID, base string) error {
 	needs, err := l.needs(jobID, base)
 	if err != nil {
 		return err
 	}
-	switch needsVerdict(needs) {
-	case needsRefuse:
+	switch plan.Judge(needs) {
+	case plan.NeedsRefused:
 		job, err := l.tx.LockJob(l.ctx, jobID)
 		if err != nil {
 			return fmt.Errorf("lock job: %w", err)
@@ -76,7 +72,7 @@ func (l *life) decide(jobID, base string) error {
 		}
 		_, err = l.end(job, ending{status: ci.JobSkipped})
 		return err
-	case needsMet:
+	case plan.NeedsMet:
 		return l.readyWith(jobID, base)
 	}
 	return nil
@@ -84,13 +80,13 @@ func (l *life) decide(jobID, base string) error {
 
 // metNeeds is what the needs of a job, or of all children of one, have come to.
 type metNeeds struct {
-	needs   []db.NeedsOfJobRow
+	needs   []plan.Need
 	context map[string]any // needs.<job>
 }
 
 // needs reads the edges of a job with what has become of the other ends. Once all have ended nothing of it changes any more,
 // and it is the same for every child of a fan-out, so it is read once for all of them.
-func (l *life) needs(jobID, base string) ([]db.NeedsOfJobRow, error) {
+func (l *life) needs(jobID, base string) ([]plan.Need, error) {
 	if m := l.met[base]; m != nil {
 		return m.needs, nil
 	}
@@ -98,36 +94,24 @@ func (l *life) needs(jobID, base string) ([]db.NeedsOfJobRow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read needs: %w", err)
 	}
-	if needsVerdict(rows) == needsMet {
+	needs := needsOf(rows)
+	if plan.Judge(needs) == plan.NeedsMet {
 		if l.met == nil {
 			l.met = map[string]*metNeeds{}
 		}
-		l.met[base] = &metNeeds{needs: rows, context: needsContext(rows)}
+		l.met[base] = &metNeeds{needs: needs, context: plan.NeedsContext(needs)}
 	}
-	return rows, nil
+	return needs, nil
 }
 
-type needsState int
-
-const (
-	needsOpen needsState = iota + 1
-	needsMet
-	needsRefuse
-)
-
-// needsVerdict is NEED-2: refused as soon as one upstream ended outside its edge's set, met when all ended inside.
-func needsVerdict(needs []db.NeedsOfJobRow) needsState {
-	state := needsMet
-	for _, n := range needs {
-		up := endedJob{status: ci.JobStatus(n.Status), allowed: n.AllowedFailure}
-		switch {
-		case !up.status.Terminal():
-			state = needsOpen
-		case !admits(n.RunOn, up.effective()):
-			return needsRefuse
+func needsOf(rows []db.NeedsOfJobRow) []plan.Need {
+	out := make([]plan.Need, len(rows))
+	for i, r := range rows {
+		out[i] = plan.Need{
+			Name: r.NeedsName, RunOn: plan.RunOn(r.RunOn), Status: ci.JobStatus(r.Status), Allowed: r.AllowedFailure, Outputs: r.Outputs,
 		}
 	}
-	return state
+	return out
 }
 
 // ready takes a job that needs nothing.
@@ -151,62 +135,57 @@ func (l *life) readyWith(jobID, base string) error {
 		return err
 	}
 	switch {
-	case out.failure != nil:
-		_, err = l.end(job, ending{status: ci.JobFailed, message: out.failure.message, initFailure: out.failure.category})
-	case out.skip != "":
-		_, err = l.end(job, ending{status: ci.JobSkipped, message: out.skip})
+	case out.Failure != nil:
+		_, err = l.end(job, ending{status: ci.JobFailed, message: out.Failure.Message, initFailure: out.Failure.Category})
+	case out.Skip != "":
+		_, err = l.end(job, ending{status: ci.JobSkipped, message: out.Skip})
 	default:
 		err = l.enqueue(job, out)
 	}
 	return err
 }
 
-func (l *life) failInit(jobID string, f initFailure) error {
+func (l *life) failInit(jobID string, f plan.Failure) error {
 	job, err := l.tx.LockJob(l.ctx, jobID)
 	if err != nil {
 		return fmt.Errorf("lock job: %w", err)
 	}
-	_, err = l.end(job, ending{status: ci.JobFailed, message: f.message, initFailure: f.category})
+	_, err = l.end(job, ending{status: ci.JobFailed, message: f.Message, initFailure: f.Category})
 	return err
 }
 
 // evaluate gathers what the job's expressions can see and evaluates them.
-func (l *life) evaluate(job db.LockJobRow, met *metNeeds) (outcome, error) {
+func (l *life) evaluate(job db.LockJobRow, met *metNeeds) (plan.Outcome, error) {
 	if met == nil {
 		met = &metNeeds{context: map[string]any{}}
 	}
 	def, err := l.definition()
 	if err != nil {
-		return outcome{}, err
+		return plan.Outcome{}, err
 	}
 	row, err := l.tx.JobDefinition(l.ctx, job.ID)
 	if err != nil {
-		return outcome{}, fmt.Errorf("read job definition: %w", err)
+		return plan.Outcome{}, fmt.Errorf("read job definition: %w", err)
 	}
 	var lj lock.Job
 	if err := json.Unmarshal([]byte(row.LockJob), &lj); err != nil {
-		return outcome{}, fmt.Errorf("decode job definition: %w", err)
+		return plan.Outcome{}, fmt.Errorf("decode job definition: %w", err)
 	}
-	f := facts{
-		server: l.s.settings.ServerURL, run: l.run, event: def.event, inputs: def.inputs, workflow: &def.workflow, job: &lj,
-		matrix: json.RawMessage(row.Matrix), needs: met.context,
+	f := plan.Facts{
+		Server: l.s.settings.ServerURL, Run: exprRun(l.run), Event: def.event, Inputs: def.inputs, Workflow: &def.workflow, Job: &lj,
+		Matrix: json.RawMessage(row.Matrix), Needs: met.context,
 	}
 	if len(met.needs) > 0 && expr.UsesStatus(lj.If) {
-		if f.status, err = l.statusWord(job.ID, met.needs); err != nil {
-			return outcome{}, err
+		if f.Status, err = l.statusWord(job.ID, met.needs); err != nil {
+			return plan.Outcome{}, err
 		}
 	}
-	return f.evaluate(), nil
+	return f.Evaluate(), nil
 }
 
-// statusWord answers success(), failure() and cancelled() for a job: success when every job it needs succeeded, else failure
-// or cancelled when any job before it did, else skipped.
-func (l *life) statusWord(jobID string, needs []db.NeedsOfJobRow) (string, error) {
-	allGood := true
-	for _, n := range needs {
-		allGood = allGood && ci.JobStatus(n.Status).Result(n.AllowedFailure) == "success"
-	}
-	if allGood {
+// statusWord answers success(), failure() and cancelled() for a job (plan.Word).
+func (l *life) statusWord(jobID string, needs []plan.Need) (string, error) {
+	if plan.AllSucceeded(needs) {
 		return "success", nil
 	}
 	jobs, err := l.tx.RunJobs(l.ctx, l.run.ID)
@@ -217,10 +196,6 @@ func (l *life) statusWord(jobID string, needs []db.NeedsOfJobRow) (string, error
 	if err != nil {
 		return "", fmt.Errorf("read edges: %w", err)
 	}
-	return ancestorsWord(jobID, jobs, edges), nil
-}
-
-func ancestorsWord(jobID string, jobs []db.RunJobsRow, edges []db.RunEdgesRow) string {
 	ups := map[string][]string{}
 	for _, e := range edges {
 		ups[e.JobID] = append(ups[e.JobID], e.NeedsID)
@@ -229,28 +204,11 @@ func ancestorsWord(jobID string, jobs []db.RunJobsRow, edges []db.RunEdgesRow) s
 	for _, j := range jobs {
 		results[j.ID] = ci.JobStatus(j.Status).Result(j.AllowedFailure)
 	}
-	word := "skipped"
-	seen := map[string]bool{}
-	for todo := ups[jobID]; len(todo) > 0; {
-		id := todo[0]
-		todo = todo[1:]
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
-		switch results[id] {
-		case "failure":
-			return "failure"
-		case "cancelled":
-			word = "cancelled"
-		}
-		todo = append(todo, ups[id]...)
-	}
-	return word
+	return plan.Word(jobID, ups, results), nil
 }
 
 // enqueue puts a ready job into the queue (QUE-1…3).
-func (l *life) enqueue(job db.LockJobRow, out outcome) error {
+func (l *life) enqueue(job db.LockJobRow, out plan.Outcome) error {
 	full, err := l.s.depth.full(l.ctx, l.tx, l.s.settings.QueueMaxDepth)
 	if err != nil {
 		return err
@@ -265,13 +223,20 @@ func (l *life) enqueue(job db.LockJobRow, out outcome) error {
 		deadline = l.now + t.Milliseconds()
 	}
 	_, err = l.tx.EnqueueJob(l.ctx, db.EnqueueJobParams{
-		ID: job.ID, ReadyAt: nullInt(l.now), QueueDeadlineAt: nullInt(deadline), Labels: mustJSON(out.labels), ExcludeLabels: mustJSON(out.exclude),
-		CpuMilli: out.claim.Requests.CPUMilli, MemBytes: out.claim.Requests.MemBytes,
-		CpuLimitMilli: out.claim.Limits.CPUMilli, MemLimitBytes: out.claim.Limits.MemBytes, Shape: out.shape,
+		ID: job.ID, ReadyAt: nullInt(l.now), QueueDeadlineAt: nullInt(deadline), Labels: mustJSON(out.Labels), ExcludeLabels: mustJSON(out.Exclude),
+		CpuMilli: out.Claim.Requests.CPUMilli, MemBytes: out.Claim.Requests.MemBytes,
+		CpuLimitMilli: out.Claim.Limits.CPUMilli, MemLimitBytes: out.Claim.Limits.MemBytes, Shape: shapeKey(l.run.OrgID, out),
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue job: %w", err)
 	}
 	l.queued, l.changed = true, true
 	return nil
+}
+
+// shapeKey names all jobs that ask for the same thing (D30). It is a digest, so that it fits an index whatever authors write.
+func shapeKey(org string, o plan.Outcome) string {
+	text, _ := json.Marshal([]any{org, o.Labels, o.Exclude, o.Claim}) // strings and numbers always encode
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }

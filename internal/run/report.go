@@ -45,8 +45,7 @@ func (s *Service) Started(tx *store.Tx, r wire.JobStatus, agentID string) (appli
 	if err != nil {
 		return false, err
 	}
-	l.notify()
-	return applied, nil
+	return applied, l.done()
 }
 
 // start moves a job to running, or a job that is being cancelled one step on, and updates what is known of it.
@@ -113,7 +112,7 @@ func (s *Service) Step(tx *store.Tx, r wire.StepStatus, agentID string) (applied
 		return false, fmt.Errorf("note report: %w", err)
 	}
 	tx.Notify(store.TopicRuns, l.run.ID)
-	return rows > 0, nil
+	return rows > 0, l.done()
 }
 
 func knownStep(s ci.StepStatus) bool {
@@ -159,8 +158,7 @@ func (s *Service) Recover(tx *store.Tx, jobID string, attempt int, by int64) (ap
 		return false, err
 	}
 	l.changed = true
-	l.notify()
-	return true, nil
+	return true, l.done()
 }
 
 // Recovered notes that the same agent is back in time: the job runs again. applied=false for a job that was not recovering;
@@ -174,8 +172,7 @@ func (s *Service) Recovered(tx *store.Tx, jobID string, attempt int, agentID str
 	if err != nil {
 		return false, err
 	}
-	l.notify()
-	return applied, nil
+	return applied, l.done()
 }
 
 func (l *life) recovered(job *db.LockJobRow) (bool, error) {

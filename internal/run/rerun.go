@@ -118,7 +118,7 @@ func (s *Service) forRerun(ctx context.Context, tx *store.Tx, req RerunRequest) 
 func (s *Service) planRerun(ctx context.Context, tx *store.Tx, req RerunRequest, old db.RunForRerunRow) (Planned, error) {
 	n := New{
 		OrgID: old.OrgID, RoutingKey: old.RoutingKey, Repo: old.Repo, TriggerEvent: triggerRerun, Actor: req.By, DeliveryRow: old.DeliveryID,
-		TrustTier: ci.TrustTier(old.TrustTier), ParentRunID: old.ID, OriginalRunID: old.ID,
+		TrustTier: ci.TrustTier(old.TrustTier), ParentRunID: old.ID, OriginalRunID: old.ID, Checks: old.ChecksChanged > 0,
 	}
 	if old.OriginalRunID.Valid {
 		n.OriginalRunID = old.OriginalRunID.String
@@ -170,10 +170,10 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 	for _, j := range old {
 		before[j.Name] = j
 	}
-	again := make([]bool, len(p.jobs))
+	again := make([]bool, len(p.Jobs))
 	some := false
-	for i, j := range p.jobs {
-		o, had := before[j.name]
+	for i, j := range p.Jobs {
+		o, had := before[j.Name]
 		again[i] = !had || ci.JobStatus(o.Status) == ci.JobCancelled || ci.JobStatus(o.Status).Failure() && !o.AllowedFailure
 		some = some || again[i]
 	}
@@ -181,15 +181,16 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 		return false
 	}
 	p.spread(again)
+	p.copied = map[int]copiedResult{}
 	var kept []string
-	for i := range p.jobs {
-		j := &p.jobs[i]
-		if o := before[j.name]; !again[i] {
-			j.failure = nil
-			j.copied = &copiedResult{
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		if o := before[j.Name]; !again[i] {
+			j.Failure = nil
+			p.copied[i] = copiedResult{
 				status: ci.JobStatus(o.Status), allowed: o.AllowedFailure, outputs: o.Outputs, startedAt: o.StartedAt.Int64, finished: o.FinishedAt.Int64,
 			}
-			kept = append(kept, j.name)
+			kept = append(kept, j.Name)
 		}
 	}
 	if len(kept) > 0 {
@@ -202,11 +203,11 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 func (p *Planned) spread(again []bool) {
 	for grew := true; grew; {
 		grew = false
-		for _, e := range p.edges {
-			if !slices.Contains(again[e.needs.from:e.needs.to], true) {
+		for _, e := range p.Edges {
+			if !slices.Contains(again[e.Needs.From:e.Needs.To], true) {
 				continue
 			}
-			for i := e.job.from; i < e.job.to; i++ {
+			for i := e.Job.From; i < e.Job.To; i++ {
 				grew = grew || !again[i]
 				again[i] = true
 			}

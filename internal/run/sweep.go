@@ -35,8 +35,7 @@ func (s *Service) Settle(tx *store.Tx, runID string) (changed bool, err error) {
 		if err := l.finishRun(ci.RunFailed, nil); err != nil {
 			return false, err
 		}
-		l.notify()
-		return l.changed, nil
+		return l.changed, l.done()
 	}
 	for _, j := range jobs {
 		if j.Status == string(ci.JobPending) && !j.NeedsSatisfied {
