@@ -64,6 +64,7 @@ type Store struct {
 	max     int64
 	now     func() time.Time
 	buffers sync.Pool
+	indexes indexes
 
 	mu   sync.Mutex
 	jobs map[Job]*jobLog
@@ -80,6 +81,7 @@ func New(blobs *blob.Store, wakes publisher, metrics *obs.Metrics, log *slog.Log
 	return &Store{
 		blobs: blobs, wakes: wakes, metrics: metrics, log: log.With("component", "logs"), max: c.MaxJobBytes, now: c.Now,
 		buffers: sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }},
+		indexes: indexes{by: map[indexKey]*index{}},
 		jobs:    map[Job]*jobLog{},
 	}
 }

@@ -290,16 +290,6 @@ func TestReadPages(t *testing.T) {
 	if lines, _, _ := r.Read(t.Context(), job, 0, 0, 99999); len(lines) != MaxLines {
 		t.Errorf("limit is not clamped: %d", len(lines))
 	}
-	for _, n := range []int{0, 1, 100, 3001, 5000} {
-		cursor, err := r.Tail(job, 0, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest := strings.Count(a[min(cursor, int64(len(a))):], "\n")
-		if rest != min(n, 3001) {
-			t.Errorf("Tail(%d): %d lines follow", n, rest)
-		}
-	}
 	raw, err := r.Raw(t.Context(), job, 0)
 	if err != nil {
 		t.Fatal(err)

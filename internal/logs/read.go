@@ -53,37 +53,6 @@ func (s *Store) Read(ctx context.Context, job Job, step int, cursor int64, limit
 	return lines, cursor, nil
 }
 
-// Tail returns the cursor from which at most n lines follow, for readers that begin near the end of a long log.
-func (s *Store) Tail(job Job, step, n int) (int64, error) {
-	f, err := s.openForRead(job, step)
-	if err != nil || f == nil {
-		return 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	const block = 64 << 10
-	buf := make([]byte, block)
-	seen := 0
-	for at := info.Size(); at > 0; {
-		size := min(at, block)
-		if _, err := f.ReadAt(buf[:size], at-size); err != nil {
-			return 0, fmt.Errorf("read step log: %w", err)
-		}
-		for i := int(size) - 1; i >= 0; i-- {
-			if buf[i] == '\n' {
-				if seen++; seen > n {
-					return at - size + int64(i) + 1, nil
-				}
-			}
-		}
-		at -= size
-	}
-	return 0, nil
-}
-
 // Raw returns the stored JSON lines of a step; a missing log is empty. The caller closes it.
 func (s *Store) Raw(_ context.Context, job Job, step int) (io.ReadCloser, error) {
 	f, err := s.openForRead(job, step)
