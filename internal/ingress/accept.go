@@ -19,11 +19,12 @@ type Accepted struct {
 	Duplicate  bool
 	RunID      string // of the delivery that this one repeats, when it has one
 	receivedAt int64
+	retried    bool // the earlier one had failed and is processed again
 }
 
 // accept stores a delivery and returns when it is durable (ING-9, ING-14). The unique insert decides which of several equal
 // deliveries is the first (ING-15). If a worker is free the row is born claimed, so that it need not be found again.
-func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, dedupMs int64) (Accepted, error) {
+func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, again repeats) (Accepted, error) {
 	d, err := s.delivery(row, r)
 	if err != nil {
 		return Accepted{}, err
@@ -38,9 +39,9 @@ func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, 
 	if taken {
 		p.ClaimedBy, p.Attempts, p.Status = s.d.InstanceID, 1, statusProcessing
 	}
-	out, err := s.insert(ctx, p, dedupMs)
+	out, err := s.insert(ctx, p, again)
 	switch {
-	case err != nil || out.Duplicate:
+	case err != nil || out.Duplicate || out.retried:
 		if taken {
 			s.queue.cancel()
 		}
@@ -84,12 +85,11 @@ func bodyDigest(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, dedupMs int64) (Accepted, error) {
-	out := Accepted{ID: p.ID, DeliveryID: p.DeliveryID}
+func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, again repeats) (Accepted, error) {
+	var out Accepted
 	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
-		out.Duplicate, out.ID, out.RunID = false, p.ID, ""
+		out = Accepted{ID: p.ID, DeliveryID: p.DeliveryID, receivedAt: tx.Now()}
 		p.ReceivedAt = tx.Now()
-		out.receivedAt = p.ReceivedAt
 		if p.ClaimedBy != "" {
 			p.ClaimedUntil = tx.Now() + s.d.Settings.Lease.Milliseconds()
 		} else {
@@ -99,22 +99,7 @@ func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, dedupMs
 		if err != nil || n == 1 {
 			return err
 		}
-		first, err := tx.CountDuplicateDelivery(ctx, p.OrgID, p.DeliveryID)
-		if err != nil {
-			return err
-		}
-		if first.ReceivedAt > tx.Now()-dedupMs {
-			out.Duplicate, out.ID, out.RunID = true, first.ID, first.RunID.String
-			return nil
-		}
-		if _, err := tx.RetireDeliveryKey(ctx, p.OrgID, p.DeliveryID, tx.Now()-dedupMs); err != nil {
-			return err
-		}
-		n, err = tx.InsertDelivery(ctx, p)
-		if err == nil && n == 0 {
-			return fmt.Errorf("delivery %s: %w", p.DeliveryID, ErrTryAgain)
-		}
-		return err
+		return s.insertAgain(ctx, tx, p, again, &out)
 	})
 	if err != nil {
 		return Accepted{}, fmt.Errorf("store delivery: %w", err)
@@ -126,6 +111,35 @@ func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, dedupMs
 		s.d.Metrics.WebhooksReceived.WithLabelValues(p.Kind, eventLabel(p.Event)).Inc()
 	}
 	return out, nil
+}
+
+// insertAgain is insert for an id that is known.
+func (s *Service) insertAgain(ctx context.Context, tx *store.Tx, p db.InsertDeliveryParams, again repeats, out *Accepted) error {
+	first, err := tx.CountDuplicateDelivery(ctx, p.OrgID, p.DeliveryID)
+	if err != nil {
+		return err
+	}
+	out.ID, out.RunID = first.ID, first.RunID.String
+	if again.retries && first.Status == statusFailed {
+		out.retried = true
+		tx.Notify(store.TopicDeliveries, "")
+		_, err := tx.ReplayDelivery(ctx, tx.Now(), p.OrgID, first.ID)
+		return err
+	}
+	limit := tx.Now() - again.withinMs
+	if again.forever || first.ReceivedAt > limit {
+		out.Duplicate = true
+		return nil
+	}
+	if _, err := tx.RetireDeliveryKey(ctx, p.OrgID, p.DeliveryID, limit); err != nil {
+		return err
+	}
+	out.ID, out.RunID = p.ID, ""
+	n, err := tx.InsertDelivery(ctx, p)
+	if err == nil && n == 0 {
+		return fmt.Errorf("delivery %s: %w", p.DeliveryID, ErrTryAgain)
+	}
+	return err
 }
 
 // eventLabel keeps the metric's label bounded: senders of generic sources choose their own event names.

@@ -61,6 +61,19 @@ func (c *Catalog) byName(ctx context.Context, orgID, name string) (*entry, error
 	})
 }
 
+// byNameOrID is byName for addresses that may bear the id instead (ING-7).
+func (c *Catalog) byNameOrID(ctx context.Context, orgID, ref string) (*entry, error) {
+	e, err := c.byName(ctx, orgID, ref)
+	if !errors.Is(err, ErrNotFound) {
+		return e, err
+	}
+	e, err = c.find(ctx, "id\x00"+ref, func() (db.Source, error) { return c.d.Store.Read().SourceByID(ctx, ref) })
+	if err == nil && e.row.OrgID != orgID {
+		return nil, ErrNotFound
+	}
+	return e, err
+}
+
 // byRoutingKey finds a source, deleted ones too.
 func (c *Catalog) byRoutingKey(ctx context.Context, orgID, key string) (*entry, error) {
 	e, err := c.find(ctx, key, func() (db.Source, error) { return c.d.Store.Read().SourceByRoutingKey(ctx, key) })
@@ -113,11 +126,10 @@ func (c *Catalog) open(ctx context.Context, row db.Source) (*entry, error) {
 	}
 	cfg := configOf(row)
 	if !row.DeletedAt.Valid {
-		secret, err := c.d.Secrets.Get(ctx, secretOf(row))
-		if err != nil {
-			return nil, fmt.Errorf("open the secret of source %s: %w", row.Name, err)
+		var err error
+		if cfg.Secrets, err = c.secrets(ctx, row); err != nil {
+			return nil, fmt.Errorf("open the secrets of source %s: %w", row.Name, err)
 		}
-		cfg.Secrets = map[string]string{secretKey: secret}
 	}
 	src, err := factory(cfg)
 	if err != nil {
@@ -135,10 +147,25 @@ func configOf(row db.Source) source.Config {
 	}
 }
 
-const secretKey = "webhook"
+// OldSecretFor is how long the webhook secret before a rotation is still accepted.
+const OldSecretFor = 7 * 24 * time.Hour
 
-func secretOf(row db.Source) SecretID {
-	return SecretID{OrgID: row.OrgID, Scope: "__source__/" + row.ID, Key: secretKey}
+// secrets opens what a source has, without a former webhook secret that has ended.
+func (c *Catalog) secrets(ctx context.Context, row db.Source) (map[string]string, error) {
+	all, err := c.d.Secrets.Open(ctx, row.OrgID, secretScope(row))
+	out := make(map[string]string, len(all))
+	for key, s := range all {
+		if key != source.SecretWebhookOld || c.d.Env.NowMs() < s.UpdatedAt+OldSecretFor.Milliseconds() {
+			out[key] = s.Value
+		}
+	}
+	return out, err
+}
+
+func secretScope(row db.Source) string { return "__source__/" + row.ID }
+
+func secretOf(row db.Source, key string) SecretID {
+	return SecretID{OrgID: row.OrgID, Scope: secretScope(row), Key: key}
 }
 
 // CloneFor says how an agent gets the repository behind a routing key.

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,17 +15,35 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store/db"
 )
 
 // readTimeout bounds how long a sender may take for its body.
 const readTimeout = 30 * time.Second
 
-// Handler serves POST /webhook/{org}/generic/{name}: generic and local sources alike (ING-8).
+// Handler serves POST /webhook/{org}/github/{source} for sources of GitHub (ING-7) and POST /webhook/{org}/generic/{name} for all
+// others (ING-8).
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /webhook/{org}/generic/{name}", s.receive)
+	mux.HandleFunc("POST /webhook/{org}/generic/{name}", func(w http.ResponseWriter, r *http.Request) {
+		s.receive(w, r, func(ctx context.Context) (*entry, error) {
+			return s.byName(ctx, r.PathValue("org"), r.PathValue("name"))
+		})
+	})
+	mux.HandleFunc("POST /webhook/{org}/github/{name}", func(w http.ResponseWriter, r *http.Request) {
+		s.receive(w, r, func(ctx context.Context) (*entry, error) {
+			e, err := s.byNameOrID(ctx, r.PathValue("org"), r.PathValue("name"))
+			if err == nil && e.row.Kind != source.KindGitHub {
+				return nil, ErrNotFound
+			}
+			return e, err
+		})
+	})
 	return mux
 }
+
+// finder looks up the source that a request is addressed to.
+type finder func(context.Context) (*entry, error)
 
 // answer is what a sender gets. Code decides how it is logged and counted.
 type answer struct {
@@ -43,8 +62,8 @@ func refuse(code int, format string, args ...any) answer {
 	return answer{Code: code, Error: fmt.Sprintf(format, args...)}
 }
 
-func (s *Service) receive(w http.ResponseWriter, r *http.Request) {
-	a := s.answer(w, r)
+func (s *Service) receive(w http.ResponseWriter, r *http.Request, find finder) {
+	a := s.answer(w, r, find)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	if a.RetryAfter > 0 {
@@ -57,13 +76,13 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(a)
 }
 
-func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
+func (s *Service) answer(w http.ResponseWriter, r *http.Request, find finder) answer {
 	if !s.admission.enter() {
 		return s.shed("in_flight", "too many requests at once", 1)
 	}
 	defer s.admission.leave()
 	ctx, org, name := r.Context(), r.PathValue("org"), r.PathValue("name")
-	e, err := s.byName(ctx, org, name)
+	e, err := find(ctx)
 	if errors.Is(err, ErrNotFound) || err == nil && !e.row.Enabled {
 		return refuse(http.StatusNotFound, "no such source, or it is disabled")
 	} else if err != nil {
@@ -85,7 +104,11 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request) answer {
 	} else if full {
 		return s.shed(capFull, "too many deliveries are waiting", 5)
 	}
-	return s.bounded(w, r, min(intake.MaxBody, s.d.Settings.MaxBodyBytes), func(body []byte) answer {
+	limit := s.d.Settings.MaxBodyBytes
+	if source.OnForge(e.row.Kind) {
+		limit = s.d.Settings.MaxForgeBytes
+	}
+	return s.bounded(w, r, min(intake.MaxBody, limit), func(body []byte) answer {
 		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: ClientAddr(r, s.d.Settings.TrustedProxies)})
 	})
 }
@@ -107,11 +130,8 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 	if len(intake.Allowed) > 0 && !slices.Contains(intake.Allowed, got.Event) {
 		return answer{Code: http.StatusOK, Accepted: true, Status: "filtered"}
 	}
-	dedup := int64(dedupMs)
-	if got.Keyed {
-		dedup = intake.DedupMs
-	}
-	acc, err := s.accept(r.Context(), e.row, got, dedup)
+	delete(got.Headers, source.TriggerHeader)
+	acc, err := s.accept(r.Context(), e.row, got, repeatsOf(e.row, got, intake))
 	if err != nil {
 		s.log.Error("accept delivery", "source", e.row.Name, "err", err)
 		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
@@ -125,6 +145,26 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 
 // dedupMs is how long a sender's delivery id is remembered (ING-15).
 const dedupMs = 24 * 60 * 60 * 1000
+
+// repeats says what a delivery is that has the id of an earlier one.
+type repeats struct {
+	withinMs int64 // a duplicate, when the earlier one is not older
+	forever  bool  // a duplicate whatever its age
+	retries  bool  // when the earlier one failed, it is processed again
+}
+
+// repeatsOf: a forge signs an id that it made up itself and uses it again only for the very same delivery, so that a repeat is one
+// for as long as the first is known: a request that somebody kept and sends again after a month starts nothing. Asked at the forge
+// to deliver again what failed here, it is processed again (ING-23).
+func repeatsOf(row db.Source, r source.Received, intake source.Intake) repeats {
+	switch {
+	case source.OnForge(row.Kind):
+		return repeats{forever: true, retries: true}
+	case r.Keyed:
+		return repeats{withinMs: intake.DedupMs}
+	}
+	return repeats{withinMs: dedupMs}
+}
 
 // capFull is the reason of what is shed because the buffer is at its maximum (XC-8).
 const capFull = "cap_full"

@@ -201,7 +201,7 @@ func FuzzWebhook(f *testing.F) {
 	w.secrets.mu.Lock()
 	secret := ""
 	for _, v := range w.secrets.values {
-		secret = v
+		secret = v.Value
 	}
 	w.secrets.mu.Unlock()
 	w.run()

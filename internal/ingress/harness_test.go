@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,28 +50,41 @@ type world struct {
 // memorySecrets stands for the sealed store. It is not transactional: no test rolls a secret back.
 type memorySecrets struct {
 	mu     sync.Mutex
-	values map[SecretID]string
+	values map[SecretID]Secret
 	fail   error
 }
 
-func (m *memorySecrets) Put(_ context.Context, _ *store.Tx, id SecretID, value string) error {
+func (m *memorySecrets) Put(_ context.Context, tx *store.Tx, id SecretID, value string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.values[id] = value
+	m.values[id] = Secret{value, tx.Now()}
+	return m.fail
+}
+
+func (m *memorySecrets) Drop(_ context.Context, _ *store.Tx, id SecretID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.values, id)
 	return m.fail
 }
 
 func (m *memorySecrets) DropScope(_ context.Context, _ *store.Tx, org, scope string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.values, SecretID{org, scope, secretKey})
+	maps.DeleteFunc(m.values, func(id SecretID, _ Secret) bool { return id.OrgID == org && id.Scope == scope })
 	return m.fail
 }
 
-func (m *memorySecrets) Get(_ context.Context, id SecretID) (string, error) {
+func (m *memorySecrets) Open(_ context.Context, org, scope string) (map[string]Secret, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.values[id], m.fail
+	out := map[string]Secret{}
+	for id, s := range m.values {
+		if id.OrgID == org && id.Scope == scope {
+			out[id.Key] = s
+		}
+	}
+	return out, m.fail
 }
 
 // realRuns is the run room as app wires it.
@@ -88,6 +102,7 @@ func (r *realRuns) Plan(n NewRun) PlannedRun {
 		OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Workflow: n.Workflow, Event: n.Event, TriggerEvent: n.TriggerEvent,
 		Decision: n.Decision, DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Inputs: n.Inputs, Actor: n.Actor, TrustTier: n.TrustTier,
 	})
+	p.Warnings = append(p.Warnings, n.Warnings...)
 	return inserter(func(tx *store.Tx) (string, bool, error) {
 		if r.fail != nil {
 			if err := r.fail(n.Workflow.Name); err != nil {
@@ -113,7 +128,7 @@ func newWorld(t testing.TB, st *store.Store, change ...func(*Deps)) *world {
 	env := service.Env{Now: time.Now, NewID: ci.NewID}
 	log := slog.New(slog.DiscardHandler)
 	repos := git.NewRepos(git.ReposOptions{})
-	w := &world{t: t, st: st, secrets: &memorySecrets{values: map[SecretID]string{}}}
+	w := &world{t: t, st: st, secrets: &memorySecrets{values: map[SecretID]Secret{}}}
 	w.deps = Deps{
 		Store: st, InstanceID: "one", Secrets: w.secrets, Env: env, Log: log, Metrics: obs.NewMetrics(),
 		Runs:          &realRuns{runs: run.NewService(st, run.DefaultSettings(), env, log)},

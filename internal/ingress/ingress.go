@@ -40,11 +40,19 @@ type Deps struct {
 	Metrics       *obs.Metrics
 }
 
-// Secrets keeps values sealed. Writes are part of the caller's transaction; reading a missing one gives "".
+// Secrets keeps values sealed. Writes are part of the caller's transaction.
 type Secrets interface {
 	Put(ctx context.Context, tx *store.Tx, id SecretID, value string) error
+	Drop(ctx context.Context, tx *store.Tx, id SecretID) error // there need be none
 	DropScope(ctx context.Context, tx *store.Tx, orgID, scope string) error
-	Get(ctx context.Context, id SecretID) (string, error)
+	// Open returns every secret of a scope by its key.
+	Open(ctx context.Context, orgID, scope string) (map[string]Secret, error)
+}
+
+// Secret is one opened value.
+type Secret struct {
+	Value     string
+	UpdatedAt int64 // UTC milliseconds
 }
 
 // SecretID names a secret.
@@ -85,6 +93,8 @@ type NewRun struct {
 	Inputs                  map[string]any
 	Actor                   string
 	TrustTier               ci.TrustTier
+	Warnings                []string // what people should know of the run, beside what its workflow warns of
+	Checks                  bool     // the source shows results beside commits (PIPE-7)
 }
 
 // FailedRun records that a commit's workflows could not be resolved (LOCK-4).
@@ -97,6 +107,7 @@ type FailedRun struct {
 	TrustTier               ci.TrustTier
 	InitFailure             string // category of PIPE-16
 	Reason                  string // for people
+	Checks                  bool   // as NewRun.Checks
 }
 
 // UnresolvedWorkflow is the name of a run whose workflow could not be read (LOCK-4).
@@ -107,12 +118,15 @@ type Settings struct {
 	MaxOpen        int64          // deliveries accepted and not finished; beyond it new ones are shed (ING-14)
 	MaxInFlight    int            // requests being received at once (ING-19)
 	MaxBodyBytes   int64          // hard limit of a body (ING-8)
+	MaxForgeBytes  int64          // … of a forge's delivery (ING-7)
 	MaxBodiesBytes int64          // bodies being received, together
 	Workers        int            // deliveries processed at once
 	Lease          time.Duration  // a claim that is not renewed for so long is free again (ING-18)
 	MaxAttempts    int64          // then a delivery has failed
 	MaxAge         time.Duration  // then too, unless it was hardly tried (the server may have been down)
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (ING-11)
+	GapEvery       time.Duration  // how often the branches of a source on a forge are compared with what was delivered
+	GapConfirm     time.Duration  // how long after a difference was seen it is looked at again, and started if nothing explains it
 }
 
 func (s Settings) withDefaults() Settings {
@@ -123,6 +137,7 @@ func (s Settings) withDefaults() Settings {
 	}
 	or(&s.MaxOpen, 5000)
 	or(&s.MaxBodyBytes, 10<<20)
+	or(&s.MaxForgeBytes, 25<<20)
 	or(&s.MaxBodiesBytes, 128<<20)
 	or(&s.MaxAttempts, 10)
 	if s.MaxInFlight <= 0 {
@@ -136,6 +151,12 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.MaxAge <= 0 {
 		s.MaxAge = 15 * time.Minute
+	}
+	if s.GapEvery <= 0 {
+		s.GapEvery = 5 * time.Minute
+	}
+	if s.GapConfirm <= 0 {
+		s.GapConfirm = 30 * time.Second
 	}
 	return s
 }

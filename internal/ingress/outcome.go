@@ -56,6 +56,12 @@ func (s *Service) finish(ctx context.Context, d db.Delivery, out outcome) error 
 				p.RunID = sql.NullString{String: id, Valid: true}
 			}
 		}
+		if recordedEvent(d, out) {
+			head := db.SetSourceHeadParams{SourceID: d.SourceID, Ref: out.event.Ref, Sha: out.event.SHA, SeenAt: d.ReceivedAt}
+			if _, err := tx.SetSourceHead(ctx, head); err != nil {
+				return err
+			}
+		}
 		n, err := tx.FinishDelivery(ctx, p)
 		if err == nil && n == 0 {
 			return errLostClaim

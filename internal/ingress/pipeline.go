@@ -3,7 +3,6 @@ package ingress
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,9 +55,7 @@ func (s *Service) count(phase string) error {
 }
 
 func (s *Service) normalize(ctx context.Context, src source.Source, d db.Delivery) (ci.Event, error) {
-	headers := map[string]string{}
-	_ = json.Unmarshal([]byte(d.Headers), &headers) // written by accept
-	ev, err := src.Normalize(ctx, source.Delivery{ID: d.DeliveryID, Event: d.Event, Action: d.Action, Headers: headers, Body: d.Body})
+	ev, err := src.Normalize(ctx, source.Delivery{ID: d.DeliveryID, Event: d.Event, Action: d.Action, Headers: headersOf(d), Body: d.Body})
 	ev.Payload = bytes.ToValidUTF8(ev.Payload, []byte("\ufffd")) // PostgreSQL refuses anything else
 	if err == nil {
 		err = source.CheckPayload(ev.Payload)
@@ -68,17 +65,22 @@ func (s *Service) normalize(ctx context.Context, src source.Source, d db.Deliver
 
 // decideRepo starts the workflows of the commit that the event is about.
 func (s *Service) decideRepo(ctx context.Context, d *db.Delivery, src source.Source, ev ci.Event) (outcome, error) {
-	at, err := s.locks.get(ctx, d.RoutingKey, ev.SHA, src)
-	if errors.Is(err, source.ErrNotFound) {
-		return outcome{status: statusFailed, event: ev, err: fmt.Sprintf("%v: %s", ErrNoCommit, ev.SHA)}, s.count("lock")
+	if why, err := s.repeatsGap(ctx, d, ev); err != nil {
+		return outcome{}, s.failed("resolve", err)
+	} else if why != "" {
+		return outcome{status: statusSkipped, event: ev, err: why}, nil
+	}
+	at, commit, err := s.commits(ctx, d.RoutingKey, src, ev)
+	if errors.Is(err, ErrNoCommit) {
+		return outcome{status: statusFailed, event: ev, err: err.Error()}, s.count("lock")
 	} else if err != nil { // unreachable is not missing (LOCK-5)
 		return outcome{}, s.failed("lock", err)
 	}
 	if ev.Title == "" {
-		ev.Title = at.commit.Title
+		ev.Title = commit.Title
 	}
 	if ev.Actor == "" {
-		ev.Actor = at.commit.Author
+		ev.Actor = commit.Author
 	}
 	out := outcome{status: statusProcessed, event: ev}
 	if out.sync, err = s.planSync(ctx, d, src, ev, at); err != nil {
@@ -95,8 +97,8 @@ func (s *Service) decideRepo(ctx context.Context, d *db.Delivery, src source.Sou
 		out.status, out.err = statusCorrupt, unusable(at)
 		out.runs = []PlannedRun{s.d.Runs.PlanFailed(FailedRun{
 			OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, Event: lean(ev), TriggerEvent: triggerEvent(ev),
-			DeliveryRow: d.ID, DedupKey: d.ID + ":" + UnresolvedWorkflow, Actor: ev.Actor, TrustTier: ci.TierTrusted,
-			InitFailure: "lock_resolution", Reason: out.err,
+			DeliveryRow: d.ID, DedupKey: d.ID + ":" + UnresolvedWorkflow, Actor: ev.Actor, TrustTier: tierOf(ev),
+			InitFailure: "lock_resolution", Reason: out.err, Checks: s.reports(ctx, d.OrgID, d.RoutingKey),
 		})}
 		return out, s.count("lock")
 	}
@@ -145,7 +147,8 @@ func (s *Service) match(ctx context.Context, d *db.Delivery, src source.Source, 
 		ev := lean(out.event)
 		out.runs = append(out.runs, s.d.Runs.Plan(NewRun{
 			OrgID: d.OrgID, RoutingKey: d.RoutingKey, Repo: ev.Repo, Workflow: *w, Event: ev, TriggerEvent: triggerEvent(ev),
-			Decision: found, DeliveryRow: d.ID, DedupKey: d.ID + ":" + w.Name, Actor: ev.Actor, TrustTier: ci.TierTrusted,
+			Decision: found, DeliveryRow: d.ID, DedupKey: d.ID + ":" + w.Name, Actor: ev.Actor, TrustTier: tierOf(ev), Warnings: forkWarnings(out.event),
+			Checks: s.reports(ctx, d.OrgID, d.RoutingKey),
 		}))
 	}
 	s.d.Metrics.TriggerMatch.Observe(s.d.Env.Now().Sub(began).Seconds())
@@ -156,10 +159,10 @@ func decided(repo, name string, d workflow.Decision) decision {
 	return decision{Repo: repo, Workflow: name, Matched: d.Matched, Trigger: d.TriggerType, Degraded: d.Degraded, Checks: d.Checks}
 }
 
-// changedFiles asks for the list only when some trigger looks at it (PIPE-6). When it cannot be had, path filters pass and the
+// changedFiles asks for the list only when somebody looks at it (PIPE-6). When it cannot be had, path filters pass and the
 // decision says so (WF-15).
 func changedFiles(ctx context.Context, src source.Source, at *resolved, ev *ci.Event) error {
-	needed := false
+	needed := ev.Fork // for forkWarnings
 	for i := range at.file.Workflows {
 		needed = needed || workflow.NeedsChangedFiles(&at.file.Workflows[i])
 	}
@@ -229,6 +232,7 @@ func (s *Service) planRegistered(ctx context.Context, d *db.Delivery, reg db.Wor
 	ev.Ref = "refs/heads/" + reg.DefaultBranch
 	n.OrgID, n.RoutingKey, n.Repo, n.Event, n.TriggerEvent = d.OrgID, reg.RoutingKey, reg.Repo, ev, triggerEvent(ev)
 	n.DeliveryRow, n.DedupKey, n.Actor, n.TrustTier = d.ID, d.ID+":"+reg.ID, ev.Actor, ci.TierTrusted
+	n.Checks = s.reports(ctx, d.OrgID, reg.RoutingKey)
 	commit, err := s.registeredCommit(ctx, d.OrgID, reg)
 	switch {
 	case err == nil:
@@ -239,6 +243,7 @@ func (s *Service) planRegistered(ctx context.Context, d *db.Delivery, reg db.Wor
 			OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
 			DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier,
 			InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, err),
+			Checks: n.Checks,
 		}), nil
 	}
 	return nil, err

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -57,7 +56,8 @@ func (c *Catalog) AddLocal(ctx context.Context, l LocalSource) (Added, error) {
 	if l.Repo == "" {
 		l.Repo = strings.TrimSuffix(filepath.Base(filepath.Clean(l.Path)), ".git")
 	}
-	return c.add(ctx, db.Source{OrgID: l.OrgID, Kind: KindLocal, Name: l.Name, Repo: l.Repo, Config: string(options)}, l.Secret)
+	row := db.Source{OrgID: l.OrgID, Kind: KindLocal, Name: l.Name, Repo: l.Repo, Config: string(options)}
+	return c.add(ctx, row, map[string]string{source.SecretWebhook: l.Secret})
 }
 
 // GenericSource describes a webhook for any sender. Options are generic.Options as JSON.
@@ -89,7 +89,8 @@ func (c *Catalog) AddGeneric(ctx context.Context, g GenericSource) (Added, error
 	if err != nil {
 		return Added{}, err
 	}
-	return c.add(ctx, db.Source{OrgID: g.OrgID, Kind: KindGeneric, Name: g.Name, Config: string(text)}, g.Secret)
+	row := db.Source{OrgID: g.OrgID, Kind: KindGeneric, Name: g.Name, Config: string(text)}
+	return c.add(ctx, row, map[string]string{source.SecretWebhook: g.Secret})
 }
 
 var (
@@ -97,47 +98,71 @@ var (
 	repoName   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$`) })
 )
 
-const minSecret = 16
+// Bounds of the secrets of a source, in bytes.
+const (
+	minSecret = 16
+	maxToken  = 4 << 10
+	maxSSHKey = 32 << 10
+)
 
-func (c *Catalog) add(ctx context.Context, row db.Source, secret string) (Added, error) {
+// add stores a source with the secrets that were given; those that are "" are not stored.
+func (c *Catalog) add(ctx context.Context, row db.Source, secrets map[string]string) (Added, error) {
 	row.ID = c.d.Env.NewID()
 	row.RoutingKey = "generic:" + row.OrgID + ":" + row.ID
+	if row.Kind == source.KindGitHub {
+		row.RoutingKey = "github:" + row.ID
+	}
 	row.Enabled = true
-	intake, err := c.validate(row, secret)
+	intake, err := c.validate(row, secrets)
 	if err != nil {
 		return Added{}, invalidAll("the source cannot be added", err)
 	}
 	made := ""
-	if secret == "" && intake.Secret {
+	if secrets[source.SecretWebhook] == "" && intake.Secret {
 		made = ci.RandomHex(32)
-		secret = made
+		secrets[source.SecretWebhook] = made
 	}
-	err = c.d.Store.Write(ctx, func(tx *store.Tx) error {
-		row.CreatedAt, row.UpdatedAt = tx.Now(), tx.Now()
-		n, err := tx.InsertSource(ctx, db.InsertSourceParams{
-			ID: row.ID, OrgID: row.OrgID, Kind: row.Kind, Name: row.Name, RoutingKey: row.RoutingKey, Repo: row.Repo,
-			Config: row.Config, Enabled: row.Enabled, CreatedAt: row.CreatedAt,
-		})
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return ErrExists
-		}
-		tx.Notify(store.TopicSources, row.OrgID)
-		if secret == "" {
-			return nil
-		}
-		return c.d.Secrets.Put(ctx, tx, secretOf(row), secret)
-	})
+	err = c.d.Store.Write(ctx, func(tx *store.Tx) error { return c.insert(ctx, tx, &row, secrets) })
 	if err != nil {
 		return Added{}, err
 	}
-	return Added{Source: row, Secret: made, URL: c.WebhookURL(row.OrgID, row.Name)}, nil
+	return Added{Source: row, Secret: made, URL: c.WebhookURL(row.Kind, row.OrgID, row.Name)}, nil
 }
 
-// validate says everything that is wrong with a source that is to be stored.
-func (c *Catalog) validate(row db.Source, secret string) (source.Intake, error) {
+func (c *Catalog) insert(ctx context.Context, tx *store.Tx, row *db.Source, secrets map[string]string) error {
+	row.CreatedAt, row.UpdatedAt = tx.Now(), tx.Now()
+	if err := onlyOne(ctx, tx, *row); err != nil {
+		return err
+	}
+	n, err := tx.InsertSource(ctx, db.InsertSourceParams{
+		ID: row.ID, OrgID: row.OrgID, Kind: row.Kind, Name: row.Name, RoutingKey: row.RoutingKey, Repo: row.Repo,
+		Config: row.Config, Enabled: row.Enabled, CreatedAt: row.CreatedAt,
+	})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return ErrExists
+	}
+	if source.OnForge(row.Kind) {
+		if _, err := tx.AddSourcePolls(ctx, tx.Now()); err != nil {
+			return err
+		}
+	}
+	tx.Notify(store.TopicSources, row.OrgID)
+	for key, value := range secrets {
+		if value == "" {
+			continue
+		}
+		if err := c.d.Secrets.Put(ctx, tx, secretOf(*row, key), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validate says everything that is wrong with a source that is to be stored with these secrets.
+func (c *Catalog) validate(row db.Source, secrets map[string]string) (source.Intake, error) {
 	var errs []error
 	if !sourceName().MatchString(row.Name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning and ending with a letter or digit", row.Name))
@@ -145,15 +170,15 @@ func (c *Catalog) validate(row db.Source, secret string) (source.Intake, error) 
 	if row.Repo != "" && !repoName().MatchString(row.Repo) {
 		errs = append(errs, fmt.Errorf("repo %q must be letters, digits, '.', '_', '-' and '/'", row.Repo))
 	}
-	if secret != "" && len(secret) < minSecret {
-		errs = append(errs, fmt.Errorf("the secret must have at least %d characters", minSecret))
-	}
+	errs = append(errs, checkSecrets(row.Kind, secrets)...)
 	var intake source.Intake
 	factory, ok := c.d.Factories[row.Kind]
 	if !ok {
 		return intake, errors.Join(append(errs, fmt.Errorf("no sources of kind %q", row.Kind))...)
 	}
-	src, err := factory(configOf(row))
+	cfg := configOf(row)
+	cfg.Secrets = secrets
+	src, err := factory(cfg)
 	if err != nil {
 		return intake, errors.Join(append(errs, err)...)
 	}
@@ -164,8 +189,8 @@ func (c *Catalog) validate(row db.Source, secret string) (source.Intake, error) 
 }
 
 // WebhookURL is the address that a source's senders post to.
-func (c *Catalog) WebhookURL(orgID, name string) string {
-	return c.d.BaseURL() + "/webhook/" + url.PathEscape(orgID) + "/generic/" + url.PathEscape(name)
+func (c *Catalog) WebhookURL(kind, orgID, name string) string {
+	return c.d.BaseURL() + source.WebhookPath(kind, orgID, name)
 }
 
 // List returns the organisation's sources by name.
@@ -201,7 +226,7 @@ func (c *Catalog) Delete(ctx context.Context, orgID, ref string) error {
 		if err := c.d.Registrations.Forget(ctx, tx, orgID, row.RoutingKey); err != nil {
 			return 0, err
 		}
-		if err := c.d.Secrets.DropScope(ctx, tx, orgID, secretOf(row).Scope); err != nil {
+		if err := c.d.Secrets.DropScope(ctx, tx, orgID, secretScope(row)); err != nil {
 			return 0, err
 		}
 		return tx.DeleteSource(ctx, sql.NullInt64{Int64: tx.Now(), Valid: true}, row.ID)
@@ -224,16 +249,27 @@ func (c *Catalog) change(ctx context.Context, orgID, ref string, write func(*sto
 	})
 }
 
-// Update replaces the options of a source. The row must not have changed since it was read.
+// Update replaces the options of a source. The row must not have changed since it was read. A source on a forge takes its
+// repository from the options; with another one, what the former had registered is forgotten.
 func (c *Catalog) Update(ctx context.Context, read db.Source, repo string, options json.RawMessage) error {
 	next := read
 	next.Repo, next.Config = repo, string(options)
-	if _, err := c.validate(next, ""); err != nil {
+	if source.OnForge(read.Kind) {
+		next.Repo = placeOf(next.Kind, next.Config).repo
+	}
+	secrets, err := c.secrets(ctx, read)
+	if err != nil {
+		return err
+	}
+	if _, err := c.validate(next, secrets); err != nil {
 		return invalidAll("the source cannot be changed so", err)
 	}
 	return c.change(ctx, read.OrgID, read.ID, func(tx *store.Tx, _ db.Source) (int64, error) {
+		if err := c.moved(ctx, tx, read, next); err != nil {
+			return 0, err
+		}
 		n, err := tx.SetSourceConfig(ctx, db.SetSourceConfigParams{
-			Config: next.Config, Repo: repo, Now: max(tx.Now(), read.UpdatedAt+1), ID: read.ID, ReadAt: read.UpdatedAt,
+			Config: next.Config, Repo: next.Repo, Now: max(tx.Now(), read.UpdatedAt+1), ID: read.ID, ReadAt: read.UpdatedAt,
 		})
 		if err == nil && n == 0 {
 			return 0, ErrTryAgain
@@ -255,7 +291,11 @@ type Checked struct {
 	Commit        source.Commit
 }
 
-const checkTimeout = 15 * time.Second
+// What one request of a person to a forge may take.
+const (
+	checkTimeout = 15 * time.Second
+	hookTimeout  = 30 * time.Second
+)
 
 // Check reaches the source now. Its error is a sentence for people.
 func (c *Catalog) Check(ctx context.Context, orgID, ref string) (Checked, error) {
@@ -280,13 +320,4 @@ func (c *Catalog) Check(ctx context.Context, orgID, ref string) (Checked, error)
 		return found, nil
 	}
 	return found, err
-}
-
-// RevealSecret returns what senders sign with. The caller needs its own permission for it, and an audit row (ING-5).
-func (c *Catalog) RevealSecret(ctx context.Context, orgID, ref string) (string, error) {
-	e, err := c.get(ctx, orgID, ref)
-	if err != nil {
-		return "", err
-	}
-	return c.d.Secrets.Get(ctx, secretOf(e.row))
 }

@@ -193,6 +193,7 @@ func (s *Service) startRun(ctx context.Context, row db.Source, req StartRequest,
 	planned := s.d.Runs.Plan(NewRun{
 		OrgID: row.OrgID, RoutingKey: row.RoutingKey, Repo: row.Repo, Workflow: *w, Event: ev, TriggerEvent: triggerEvent(ev),
 		Decision: found, DeliveryRow: id, DedupKey: id + ":" + w.Name, Inputs: ev.Inputs, Actor: req.By, TrustTier: ci.TierTrusted,
+		Checks: s.reports(ctx, row.OrgID, row.RoutingKey),
 	})
 	body, encoding := s.codec.pack(ev.Payload)
 	var runID string

@@ -73,7 +73,7 @@ func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (deliveryID str
 	}
 	acc, err := s.accept(ctx, e.row, source.Received{Delivery: source.Delivery{
 		Event: "push", Body: body,
-		Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", "x-kici-trigger": "api"},
-	}}, dedupMs)
+		Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", source.TriggerHeader: source.TriggerAPI},
+	}}, repeats{withinMs: dedupMs})
 	return acc.DeliveryID, err
 }

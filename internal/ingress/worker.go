@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
@@ -216,6 +217,12 @@ const (
 // retry puts a delivery back for later, or gives it up (ING-18).
 func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
 	age := time.Duration(s.d.Env.NowMs()-d.ReceivedAt) * time.Millisecond
+	at := source.RetryTime(cause)
+	if !at.IsZero() && age < maxPatience {
+		s.wait(ctx, d, cause, at)
+		return
+	}
+	cause = s.withCure(ctx, d, cause)
 	if d.Attempts >= s.d.Settings.MaxAttempts || d.Attempts >= 3 && age >= s.d.Settings.MaxAge {
 		s.log.Error("delivery given up", "delivery_id", d.ID, "attempts", d.Attempts, "age", age.String(), "err", cause,
 			"remedy", "mend the cause, then run: kici delivery replay "+d.ID)
@@ -228,6 +235,28 @@ func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
 	delay := backoff(d.Attempts)
 	s.log.Warn("delivery will be tried again", "delivery_id", d.ID, "attempt", d.Attempts, "delay", delay.String(), "err", cause)
 	s.putBack(ctx, d, db.RetryDeliveryParams{Error: sentence(cause)}, delay)
+}
+
+// maxPatience is how old a delivery may become while its forge says each time when to come again.
+const maxPatience = 24 * time.Hour
+
+// wait puts a delivery back until its forge wants to be asked again (a rate limit, maintenance). That is no failed attempt.
+func (s *Service) wait(ctx context.Context, d db.Delivery, cause error, at time.Time) {
+	delay := min(max(at.Sub(s.d.Env.Now()), time.Second), 2*time.Hour)
+	s.log.Warn("delivery waits for its forge", "delivery_id", d.ID, "delay", delay.String(), "err", cause)
+	s.putBack(ctx, d, db.RetryDeliveryParams{Error: sentence(cause), Uncounted: 1}, delay)
+}
+
+// withCure adds what mends a refused credential.
+func (s *Service) withCure(ctx context.Context, d db.Delivery, cause error) error {
+	if !errors.Is(cause, source.ErrDenied) {
+		return cause
+	}
+	e, err := s.byRoutingKey(ctx, d.OrgID, d.RoutingKey)
+	if err != nil {
+		return cause
+	}
+	return s.cured(e.row, cause)
 }
 
 // sentence is what people see of an error that is not theirs: without the stack of a panic, which the log has.

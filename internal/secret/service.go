@@ -145,6 +145,35 @@ func (s *Service) DropScope(ctx context.Context, tx *store.Tx, org, scope string
 	return err
 }
 
+// Drop removes one secret inside the caller's transaction; there need be none.
+func (s *Service) Drop(ctx context.Context, tx *store.Tx, n Name) error {
+	_, err := tx.DeleteSecret(ctx, n.Org, n.Scope, n.Key)
+	return err
+}
+
+// Value is one opened secret.
+type Value struct {
+	Text      string
+	UpdatedAt int64 // UTC milliseconds
+}
+
+// Open returns every secret of one scope, by key, for the orchestrator's own use.
+func (s *Service) Open(ctx context.Context, org, scope string) (map[string]Value, error) {
+	rows, err := s.st.Read().SecretsOfScope(ctx, org, scope)
+	if err != nil {
+		return nil, fmt.Errorf("read secrets: %w", err)
+	}
+	out := make(map[string]Value, len(rows))
+	for _, row := range rows {
+		text, err := s.open(row)
+		if err != nil {
+			return nil, err
+		}
+		out[row.Key] = Value{text, row.UpdatedAt}
+	}
+	return out, nil
+}
+
 // Get returns one value for the orchestrator's own use; ErrNotFound when there is none.
 func (s *Service) Get(ctx context.Context, org, scope, key string) (string, error) {
 	row, err := s.st.Read().Secret(ctx, org, scope, key)

@@ -172,6 +172,51 @@ func (q *Queries) DeliveryBySenderID(ctx context.Context, orgID string, delivery
 	return i, err
 }
 
+const deliveryForHead = `-- name: DeliveryForHead :many
+SELECT id FROM deliveries
+WHERE org_id = $1 AND received_at >= $2 AND source_id = $3 AND ref = $4
+  AND sha = $5
+LIMIT 1
+`
+
+type DeliveryForHeadParams struct {
+	OrgID    string
+	Since    int64
+	SourceID string
+	Ref      string
+	Sha      string
+}
+
+// A delivery that told of this commit on this ref.
+func (q *Queries) DeliveryForHead(ctx context.Context, arg DeliveryForHeadParams) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, deliveryForHead,
+		arg.OrgID,
+		arg.Since,
+		arg.SourceID,
+		arg.Ref,
+		arg.Sha,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const finishDelivery = `-- name: FinishDelivery :execrows
 UPDATE deliveries SET status = $1, finished_at = $2, matched = $3, run_id = $4,
   error = $5, decisions = $6, action = $7, repo = $8, ref = $9,
@@ -288,6 +333,33 @@ func (q *Queries) InsertDelivery(ctx context.Context, arg InsertDeliveryParams) 
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const openDeliveryOfSource = `-- name: OpenDeliveryOfSource :many
+SELECT id FROM deliveries WHERE finished_at IS NULL AND source_id = $1 LIMIT 1
+`
+
+func (q *Queries) OpenDeliveryOfSource(ctx context.Context, sourceID string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, openDeliveryOfSource, sourceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const releaseDeliveryClaims = `-- name: ReleaseDeliveryClaims :execrows

@@ -10,12 +10,143 @@ import (
 	"database/sql"
 )
 
+const addSourcePolls = `-- name: AddSourcePolls :execrows
+INSERT INTO source_polls (source_id, next_at, polled_at, failures, last_error, redeliver_since)
+SELECT id, CAST($1 AS BIGINT), 0, 0, '', CAST($1 AS BIGINT) FROM sources
+WHERE kind IN ('github', 'gitea', 'gitlab') AND deleted_at IS NULL
+ON CONFLICT (source_id) DO NOTHING
+`
+
+// Every source on a forge is looked at for missed pushes.
+func (q *Queries) AddSourcePolls(ctx context.Context, now int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, addSourcePolls, now)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteSource = `-- name: DeleteSource :execrows
 UPDATE sources SET deleted_at = $1, enabled = FALSE WHERE id = $2 AND deleted_at IS NULL
 `
 
 func (q *Queries) DeleteSource(ctx context.Context, now sql.NullInt64, iD string) (int64, error) {
 	result, err := q.db.ExecContext(ctx, deleteSource, now, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const dropSourceHead = `-- name: DropSourceHead :execrows
+DELETE FROM source_heads WHERE source_id = $1 AND ref = $2 AND seen_at <= $3
+`
+
+// A branch or tag that is gone, unless it was recorded anew meanwhile.
+func (q *Queries) DropSourceHead(ctx context.Context, sourceID string, ref string, seenAt int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, dropSourceHead, sourceID, ref, seenAt)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const dueSourcePolls = `-- name: DueSourcePolls :many
+SELECT p.source_id, p.polled_at, p.failures, p.redeliver_since, s.org_id, s.routing_key, s.name
+FROM source_polls p JOIN sources s ON s.id = p.source_id
+WHERE p.next_at <= $1 AND s.enabled AND s.deleted_at IS NULL
+ORDER BY p.next_at, p.source_id LIMIT CAST($2 AS INTEGER)
+`
+
+type DueSourcePollsRow struct {
+	SourceID       string
+	PolledAt       int64
+	Failures       int64
+	RedeliverSince int64
+	OrgID          string
+	RoutingKey     string
+	Name           string
+}
+
+func (q *Queries) DueSourcePolls(ctx context.Context, now int64, maxRows int32) ([]DueSourcePollsRow, error) {
+	rows, err := q.db.QueryContext(ctx, dueSourcePolls, now, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []DueSourcePollsRow{}
+	for rows.Next() {
+		var i DueSourcePollsRow
+		if err := rows.Scan(
+			&i.SourceID,
+			&i.PolledAt,
+			&i.Failures,
+			&i.RedeliverSince,
+			&i.OrgID,
+			&i.RoutingKey,
+			&i.Name,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const finishSourcePoll = `-- name: FinishSourcePoll :execrows
+UPDATE source_polls SET next_at = $1, polled_at = $2, failures = $3,
+  last_error = $4, redeliver_since = $5
+WHERE source_id = $6
+`
+
+type FinishSourcePollParams struct {
+	NextAt         int64
+	PolledAt       int64
+	Failures       int64
+	LastError      string
+	RedeliverSince int64
+	SourceID       string
+}
+
+func (q *Queries) FinishSourcePoll(ctx context.Context, arg FinishSourcePollParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, finishSourcePoll,
+		arg.NextAt,
+		arg.PolledAt,
+		arg.Failures,
+		arg.LastError,
+		arg.RedeliverSince,
+		arg.SourceID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const forgetSourceHeads = `-- name: ForgetSourceHeads :execrows
+DELETE FROM source_heads WHERE source_id = $1
+`
+
+func (q *Queries) ForgetSourceHeads(ctx context.Context, sourceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, forgetSourceHeads, sourceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const hastenSourcePoll = `-- name: HastenSourcePoll :execrows
+UPDATE source_polls SET next_at = $1, failures = 0 WHERE source_id = $2
+`
+
+func (q *Queries) HastenSourcePoll(ctx context.Context, now int64, sourceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, hastenSourcePoll, now, sourceID)
 	if err != nil {
 		return 0, err
 	}
@@ -60,6 +191,20 @@ func (q *Queries) InsertSource(ctx context.Context, arg InsertSourceParams) (int
 	return result.RowsAffected()
 }
 
+const restartSourcePoll = `-- name: RestartSourcePoll :execrows
+UPDATE source_polls SET next_at = $1, polled_at = 0, failures = 0, last_error = '', redeliver_since = $1
+WHERE source_id = $2
+`
+
+// The next look is the first one: what the forge has then is recorded, nothing is started.
+func (q *Queries) RestartSourcePoll(ctx context.Context, now int64, sourceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, restartSourcePoll, now, sourceID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const setSourceConfig = `-- name: SetSourceConfig :execrows
 UPDATE sources SET config = $1, repo = $2, updated_at = $3
 WHERE id = $4 AND updated_at = $5 AND deleted_at IS NULL
@@ -97,6 +242,57 @@ func (q *Queries) SetSourceEnabled(ctx context.Context, enabled bool, now int64,
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const setSourceHead = `-- name: SetSourceHead :execrows
+INSERT INTO source_heads (source_id, ref, sha, pending, seen_at)
+VALUES ($1, $2, $3, '', $4)
+ON CONFLICT (source_id, ref) DO UPDATE SET sha = excluded.sha, pending = '', seen_at = excluded.seen_at
+WHERE source_heads.seen_at <= excluded.seen_at
+`
+
+type SetSourceHeadParams struct {
+	SourceID string
+	Ref      string
+	Sha      string
+	SeenAt   int64
+}
+
+// What is newer stays: deliveries end in any order.
+func (q *Queries) SetSourceHead(ctx context.Context, arg SetSourceHeadParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, setSourceHead,
+		arg.SourceID,
+		arg.Ref,
+		arg.Sha,
+		arg.SeenAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const sourceByID = `-- name: SourceByID :one
+SELECT id, org_id, kind, name, routing_key, repo, config, enabled, created_at, updated_at, deleted_at FROM sources WHERE id = $1 AND deleted_at IS NULL
+`
+
+func (q *Queries) SourceByID(ctx context.Context, id string) (Source, error) {
+	row := q.db.QueryRowContext(ctx, sourceByID, id)
+	var i Source
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.Kind,
+		&i.Name,
+		&i.RoutingKey,
+		&i.Repo,
+		&i.Config,
+		&i.Enabled,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+	)
+	return i, err
 }
 
 const sourceByName = `-- name: SourceByName :one
@@ -171,6 +367,77 @@ func (q *Queries) SourceByRoutingKey(ctx context.Context, routingKey string) (So
 	return i, err
 }
 
+const sourceHead = `-- name: SourceHead :many
+SELECT sha, seen_at FROM source_heads WHERE source_id = $1 AND ref = $2
+`
+
+type SourceHeadRow struct {
+	Sha    string
+	SeenAt int64
+}
+
+func (q *Queries) SourceHead(ctx context.Context, sourceID string, ref string) ([]SourceHeadRow, error) {
+	rows, err := q.db.QueryContext(ctx, sourceHead, sourceID, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SourceHeadRow{}
+	for rows.Next() {
+		var i SourceHeadRow
+		if err := rows.Scan(&i.Sha, &i.SeenAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const sourceHeads = `-- name: SourceHeads :many
+SELECT ref, sha, pending, seen_at FROM source_heads WHERE source_id = $1 ORDER BY ref
+`
+
+type SourceHeadsRow struct {
+	Ref     string
+	Sha     string
+	Pending string
+	SeenAt  int64
+}
+
+func (q *Queries) SourceHeads(ctx context.Context, sourceID string) ([]SourceHeadsRow, error) {
+	rows, err := q.db.QueryContext(ctx, sourceHeads, sourceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SourceHeadsRow{}
+	for rows.Next() {
+		var i SourceHeadsRow
+		if err := rows.Scan(
+			&i.Ref,
+			&i.Sha,
+			&i.Pending,
+			&i.SeenAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const sourceList = `-- name: SourceList :many
 SELECT id, org_id, kind, name, routing_key, repo, config, enabled, created_at, updated_at, deleted_at FROM sources WHERE org_id = $1 AND deleted_at IS NULL ORDER BY name
 `
@@ -208,4 +475,78 @@ func (q *Queries) SourceList(ctx context.Context, orgID string) ([]Source, error
 		return nil, err
 	}
 	return items, nil
+}
+
+const sourceSecretKeys = `-- name: SourceSecretKeys :many
+SELECT key, updated_at FROM secrets WHERE org_id = $1 AND scope = $2 ORDER BY key
+`
+
+type SourceSecretKeysRow struct {
+	Key       string
+	UpdatedAt int64
+}
+
+func (q *Queries) SourceSecretKeys(ctx context.Context, orgID string, scope string) ([]SourceSecretKeysRow, error) {
+	rows, err := q.db.QueryContext(ctx, sourceSecretKeys, orgID, scope)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []SourceSecretKeysRow{}
+	for rows.Next() {
+		var i SourceSecretKeysRow
+		if err := rows.Scan(&i.Key, &i.UpdatedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const suspectSourceHead = `-- name: SuspectSourceHead :execrows
+INSERT INTO source_heads (source_id, ref, sha, pending, seen_at)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (source_id, ref) DO UPDATE SET pending = excluded.pending WHERE source_heads.sha = excluded.sha
+`
+
+type SuspectSourceHeadParams struct {
+	SourceID string
+	Ref      string
+	Sha      string
+	Pending  string
+	SeenAt   int64
+}
+
+// A difference seen once. Nothing is changed when the head was recorded anew meanwhile.
+func (q *Queries) SuspectSourceHead(ctx context.Context, arg SuspectSourceHeadParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, suspectSourceHead,
+		arg.SourceID,
+		arg.Ref,
+		arg.Sha,
+		arg.Pending,
+		arg.SeenAt,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const wakeSourcePolls = `-- name: WakeSourcePolls :execrows
+UPDATE source_polls SET next_at = $1 WHERE next_at > $1 AND failures = 0
+`
+
+// A server that was away looks at once; a forge that failed keeps its pause.
+func (q *Queries) WakeSourcePolls(ctx context.Context, now int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, wakeSourcePolls, now)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }

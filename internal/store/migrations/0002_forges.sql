@@ -25,7 +25,7 @@ CREATE TABLE commit_statuses (
 CREATE TABLE source_heads (
   source_id  TEXT NOT NULL REFERENCES sources(id) ON DELETE CASCADE,
   ref        TEXT NOT NULL, -- full ref
-  sha        TEXT NOT NULL, -- '' when it is gone
+  sha        TEXT NOT NULL, -- '' when it is new and was seen only once
   pending    TEXT NOT NULL, -- another commit that was seen once; the next look makes it a delivery
   seen_at    BIGINT NOT NULL,
   PRIMARY KEY (source_id, ref)

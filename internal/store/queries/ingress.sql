@@ -61,3 +61,13 @@ WHERE org_id = sqlc.arg(org_id) AND id = sqlc.arg(id) AND status = 'failed';
 
 -- name: CountOpenDeliveries :one
 SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)) AS o;
+
+-- name: OpenDeliveryOfSource :many
+SELECT id FROM deliveries WHERE finished_at IS NULL AND source_id = $1 LIMIT 1;
+
+-- name: DeliveryForHead :many
+-- A delivery that told of this commit on this ref.
+SELECT id FROM deliveries
+WHERE org_id = sqlc.arg(org_id) AND received_at >= sqlc.arg(since) AND source_id = sqlc.arg(source_id) AND ref = sqlc.arg(ref)
+  AND sha = sqlc.arg(sha)
+LIMIT 1;

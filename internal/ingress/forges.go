@@ -1,0 +1,121 @@
+package ingress
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
+)
+
+// ForgeSource describes a repository on a forge. Options are forge.Options as JSON.
+type ForgeSource struct {
+	OrgID, Name, Kind string // kind: github, gitea, gitlab
+	Options           json.RawMessage
+	Token             string // for the API and HTTPS clones; "" for a public repository without statuses
+	SSHKey            string // for SSH clones
+	Secret            string // what the forge signs with; "" makes one
+}
+
+// AddForge stores a source. The forge need not be reachable (D23); one repository has one source.
+func (c *Catalog) AddForge(ctx context.Context, f ForgeSource) (Added, error) {
+	if !source.OnForge(f.Kind) {
+		return Added{}, invalid("kind is %s, %s or %s, not %q", source.KindGitHub, source.KindGitea, source.KindGitLab, f.Kind)
+	}
+	row := db.Source{OrgID: f.OrgID, Kind: f.Kind, Name: f.Name, Config: string(f.Options)}
+	row.Repo = placeOf(f.Kind, row.Config).repo
+	if row.Repo == "" {
+		return Added{}, invalid("options.repository is required: owner/name")
+	}
+	return c.add(ctx, row, map[string]string{
+		source.SecretWebhook: f.Secret, source.SecretToken: f.Token, source.SecretSSHKey: f.SSHKey,
+	})
+}
+
+// place is where a repository lives.
+type place struct{ kind, url, repo string }
+
+// placeOf reads what every forge's options have; what is wrong with them the factory says.
+func placeOf(kind, options string) place {
+	var o struct {
+		URL        string `json:"url"`
+		Repository string `json:"repository"`
+	}
+	_ = json.Unmarshal([]byte(options), &o)
+	return place{kind, o.URL, o.Repository}
+}
+
+func (p place) same(o place) bool {
+	url := func(s string) string { return strings.ToLower(strings.TrimRight(s, "/")) }
+	return p.kind == o.kind && strings.EqualFold(p.repo, o.repo) && url(p.url) == url(o.url)
+}
+
+// onlyOne refuses a second source of the same repository: each push would run twice. It is a help, not a lock: two requests at
+// the same instant may both pass.
+func onlyOne(ctx context.Context, tx *store.Tx, row db.Source) error {
+	if !source.OnForge(row.Kind) {
+		return nil
+	}
+	others, err := tx.SourceList(ctx, row.OrgID)
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		if o.ID != row.ID && placeOf(o.Kind, o.Config).same(placeOf(row.Kind, row.Config)) {
+			return &conflictError{fmt.Sprintf("%s is source %s already; change it with `kici source update %s`", row.Repo, o.Name, o.Name)}
+		}
+	}
+	return nil
+}
+
+// conflictError is an ErrExists with its own sentence.
+type conflictError struct{ message string }
+
+// Error implements error.
+func (e *conflictError) Error() string { return e.message }
+
+// Is makes it ErrExists.
+func (e *conflictError) Is(target error) bool { return target == ErrExists }
+
+// moved prepares a change of where a repository lives: the other one's registrations and branches are not its own.
+func (c *Catalog) moved(ctx context.Context, tx *store.Tx, old, next db.Source) error {
+	if !source.OnForge(old.Kind) {
+		return nil
+	}
+	if placeOf(old.Kind, old.Config).same(placeOf(next.Kind, next.Config)) {
+		_, err := tx.HastenSourcePoll(ctx, tx.Now(), old.ID)
+		return err
+	}
+	if err := onlyOne(ctx, tx, next); err != nil {
+		return err
+	}
+	if err := c.d.Registrations.Forget(ctx, tx, old.OrgID, old.RoutingKey); err != nil {
+		return err
+	}
+	if _, err := tx.ForgetSourceHeads(ctx, old.ID); err != nil {
+		return err
+	}
+	_, err := tx.RestartSourcePoll(ctx, tx.Now(), old.ID)
+	return err
+}
+
+// checkSecrets says what is wrong with a source's secrets.
+func checkSecrets(kind string, secrets map[string]string) (errs []error) {
+	if s := secrets[source.SecretWebhook]; s != "" && len(s) < minSecret {
+		errs = append(errs, fmt.Errorf("the secret must have at least %d characters", minSecret))
+	}
+	token, key := secrets[source.SecretToken], secrets[source.SecretSSHKey]
+	if (token != "" || key != "") && !source.OnForge(kind) {
+		errs = append(errs, fmt.Errorf("a %s source takes neither token nor SSH key", kind))
+	}
+	if len(token) > maxToken || strings.ContainsAny(token, " \t\r\n\x00") {
+		errs = append(errs, fmt.Errorf("the token must be one word of at most %d characters", maxToken))
+	}
+	if key != "" && (len(key) > maxSSHKey || !strings.HasPrefix(strings.TrimSpace(key), "-----BEGIN ")) {
+		errs = append(errs, fmt.Errorf("the SSH key must be a private key in OpenSSH's or PEM form (-----BEGIN …), at most %d bytes", maxSSHKey))
+	}
+	return errs
+}
