@@ -84,7 +84,7 @@ func runWords(r Run, jobs []Job) (source.StatusState, string) {
 	case ci.RunSuccess:
 		return source.StatusSuccess, "succeeded in " + took
 	case ci.RunCancelled:
-		return source.StatusError, because("cancelled after "+took, r.Reason)
+		return source.StatusError, because("cancelled after "+took, strings.TrimPrefix(r.Reason, "cancelled"))
 	case ci.RunFailed:
 		if len(jobs) == 0 {
 			return source.StatusFailure, because("failed", r.Reason)
