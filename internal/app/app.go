@@ -21,6 +21,7 @@ import (
 	"github.com/kici-go/kici/internal/api"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/blob"
+	"github.com/kici-go/kici/internal/check"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/dispatch"
@@ -92,6 +93,7 @@ type Server struct {
 	leader   *cluster.Leader
 	runs     *run.Service
 	ingress  *ingress.Service
+	checks   *check.Service
 	dispatch *dispatch.Dispatcher
 	fleet    *fleet.Fleet
 	scalers  *scaler.Config
@@ -296,6 +298,7 @@ func (s *Server) openRooms(context.Context) error {
 		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
+	s.checks = check.New(check.Deps{Store: s.store, Sources: s.ingress, BaseURL: s.URL, Env: s.env, Log: s.log, Metrics: s.metrics})
 	s.dispatch = dispatch.New(dispatch.Deps{
 		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
 		Env: s.env, Log: s.log,
