@@ -72,6 +72,9 @@ func (a *auth) last() access.Entry {
 // intake is a fake of ingress.
 type intake struct {
 	started []ingress.StartRequest
+	forge   ingress.ForgeSource
+	did     []string
+	hookErr error
 	err     error
 	runID   string
 
@@ -106,6 +109,45 @@ func (i *intake) AddLocal(_ context.Context, l ingress.LocalSource) (ingress.Add
 func (i *intake) AddGeneric(_ context.Context, g ingress.GenericSource) (ingress.Added, error) {
 	return ingress.Added{Source: db.Source{ID: "source-1", Name: g.Name}}, i.err
 }
+
+func (i *intake) AddForge(_ context.Context, f ingress.ForgeSource) (ingress.Added, error) {
+	i.forge = f
+	return ingress.Added{Source: db.Source{ID: "source-1", Name: f.Name}, Secret: "made", Warnings: []string{"careful"}}, i.err
+}
+
+func (i *intake) Get(_ context.Context, _, ref string) (db.Source, error) {
+	return db.Source{ID: ref}, i.err
+}
+
+func (i *intake) Update(_ context.Context, _ db.Source, repo string, options json.RawMessage) error {
+	i.did = append(i.did, "update "+repo+" "+string(options))
+	return i.err
+}
+
+func (i *intake) RotateSecret(context.Context, string, string) (string, error) {
+	return "rotated", i.err
+}
+func (i *intake) DropOldSecret(context.Context, string, string) error { return i.err }
+
+func (i *intake) SetToken(_ context.Context, _, _, token string) error {
+	i.did = append(i.did, "token "+token)
+	return i.err
+}
+
+func (i *intake) SetSSHKey(_ context.Context, _, _, key string) error {
+	i.did = append(i.did, "key "+key)
+	return i.err
+}
+
+func (i *intake) InstallHook(context.Context, string, string) (string, error) {
+	return "http://ci/webhook", i.hookErr
+}
+
+func (i *intake) Redeliver(_ context.Context, r ingress.RedeliverRequest) (ingress.Redelivered, error) {
+	i.did = append(i.did, fmt.Sprint("redeliver ", r.DryRun))
+	return ingress.Redelivered{Matched: 3, Redelivered: 1, Failed: []ingress.FailedRedelivery{{GUID: "g", Error: "no"}}}, i.err
+}
+
 func (i *intake) Enable(context.Context, string, string, bool) error { return i.err }
 func (i *intake) Delete(context.Context, string, string) error       { return i.err }
 func (i *intake) Check(context.Context, string, string) (ingress.Checked, error) {
@@ -146,8 +188,22 @@ func (l *logs) ReadLines(_ context.Context, ref read.LogRef, step int, cursor st
 	return out, fmt.Sprintf("at-%d", from+len(out)), nil
 }
 
-func (l *logs) TailLines(context.Context, read.LogRef, int, read.Tail) ([]client.LogLine, string, error) {
-	return nil, "", nil
+func (l *logs) SeekLine(_ context.Context, ref read.LogRef, step int, line int64) (string, int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(int64(len(l.lines[fmt.Sprintf("%s/%d", ref.JobID, step)])), max(line-1, 0))
+	return fmt.Sprintf("at-%d", n), n, nil
+}
+
+func (l *logs) SearchLines(ctx context.Context, ref read.LogRef, step int, q read.LogQuery) (read.LogFound, error) {
+	lines, next, err := l.ReadLines(ctx, ref, step, q.Cursor, 1<<20)
+	out := read.LogFound{Lines: []client.LogLine{}, Next: next, Done: true}
+	for _, x := range lines {
+		if strings.Contains(x.Msg, q.Text) && len(out.Lines) < q.Limit {
+			out.Lines = append(out.Lines, x)
+		}
+	}
+	return out, err
 }
 
 // secretBox is a fake of secret.

@@ -70,6 +70,8 @@ func (a *API) runRoutes() {
 	handle(a, post("/runs/{run}/rerun", "Run a run again at the same commit").created(), right{"run.trigger", "run.rerun"}, a.rerunRun)
 	handle(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs", "Read the log of a step; its text is untrusted"),
 		right{"run.read", "run.logs.read"}, a.stepLog)
+	handle(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs/search", "Find a text in the log of a step: plain text, whatever its case"),
+		right{"run.read", "run.logs.read"}, a.searchLog)
 	register(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs/raw", "Read the whole log of a step as text"),
 		right{"run.read", "run.logs.read"}, a.rawLog)
 	register(a, get("/runs/{run}/events", "Follow a run: server-sent events \"run\" with the whole run whenever it changes, then \"end\"").sampled(0.05),
@@ -239,6 +241,19 @@ func (a *API) stepLog(ctx context.Context, c *caller, in *struct {
 	return a.d.Reads.Log(ctx, l, in.Step, in.Cursor, number(in.Limit))
 }
 
+func (a *API) searchLog(ctx context.Context, c *caller, in *struct {
+	StepRef
+	Paging
+	Text string `query:"q" required:"true" minLength:"1" maxLength:"200" doc:"The text, at most 200 bytes"`
+},
+) (client.LogMatches, error) {
+	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
+	if err != nil {
+		return client.LogMatches{}, err
+	}
+	return a.d.Reads.SearchLog(ctx, l, in.Step, read.LogQuery{Text: in.Text, Cursor: in.Cursor, Limit: number(in.Limit)})
+}
+
 func (a *API) rawLog(ctx context.Context, in *StepRef) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
 	l, err := a.d.Reads.JobLog(ctx, c.Scope, in.Run, in.Job)
@@ -247,6 +262,7 @@ func (a *API) rawLog(ctx context.Context, in *StepRef) (*huma.StreamResponse, er
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "text/plain; charset=utf-8")
+		hc.SetHeader("Content-Disposition", fmt.Sprintf("attachment; filename=\"step-%d.log\"", in.Step))
 		if err := a.copyLog(hc.Context(), hc.BodyWriter(), l, in.Step); err != nil && hc.Context().Err() == nil {
 			a.log.Error("send raw log", "job_id", l.Ref.JobID, "err", err)
 			panic(abort) // the header is out: cut the connection so that a short log is not taken for a whole one
@@ -255,11 +271,16 @@ func (a *API) rawLog(ctx context.Context, in *StepRef) (*huma.StreamResponse, er
 }
 
 func (a *API) copyLog(ctx context.Context, w io.Writer, l read.JobLog, step int) error {
-	for cursor := ""; ; {
-		page, err := a.d.Reads.Log(ctx, l, step, cursor, read.MaxLogLimit)
+	total, err := a.d.Reads.LogLines(ctx, l, step) // what is there now, so that it ends while the step still writes
+	if err != nil {
+		return err
+	}
+	for cursor, sent := "", int64(0); sent < total; {
+		page, err := a.d.Reads.Log(ctx, l, step, cursor, int(min(total-sent, read.MaxLogLimit)))
 		if err != nil || len(page.Lines) == 0 {
 			return err
 		}
+		sent += int64(len(page.Lines))
 		var b strings.Builder
 		for _, line := range page.Lines {
 			b.WriteString(line.Msg)
@@ -270,6 +291,7 @@ func (a *API) copyLog(ctx context.Context, w io.Writer, l read.JobLog, step int)
 		}
 		cursor = page.NextCursor
 	}
+	return nil
 }
 
 // onceKey names a request that may be repeated. An empty key is never remembered.

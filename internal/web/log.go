@@ -92,7 +92,7 @@ type tailOf struct {
 // tail reads the last lines of a step.
 func (s *server) tail(ctx context.Context, ref read.LogRef, st client.Step, t tailOf) (logSection, string, error) {
 	part := logSection{Step: st.Index}
-	lines, next, err := s.Logs.TailLines(ctx, ref, st.Index, read.Tail{Lines: t.lines, UpTo: t.upTo})
+	lines, next, err := read.TailLines(ctx, s.Logs, ref, st.Index, read.Tail{Lines: t.lines, UpTo: t.upTo})
 	if err != nil {
 		return part, "", err
 	}

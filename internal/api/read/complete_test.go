@@ -15,8 +15,12 @@ func (w written) ReadLines(_ context.Context, _ read.LogRef, step int, _ string,
 	return make([]client.LogLine, min(limit, w[step])), "", nil
 }
 
-func (w written) TailLines(context.Context, read.LogRef, int, read.Tail) ([]client.LogLine, string, error) {
-	return nil, "", nil
+func (w written) SeekLine(context.Context, read.LogRef, int, int64) (string, int64, error) {
+	return "", 0, nil
+}
+
+func (w written) SearchLines(context.Context, read.LogRef, int, read.LogQuery) (read.LogFound, error) {
+	return read.LogFound{}, nil
 }
 
 // A step that has ended may still get lines: only the job's end, or a line of a later step, says that there are no more.

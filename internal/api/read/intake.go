@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -45,10 +46,47 @@ func (r *Reads) Source(ctx context.Context, s Scope, ref string) (client.Source,
 	return r.source(db.ReadSourcesRow(rows[0]), s.OrgID), nil
 }
 
+// SourceDetail is Source with what was last heard of it, and which secrets it has.
+func (r *Reads) SourceDetail(ctx context.Context, s Scope, ref string) (client.Source, error) {
+	out, err := r.Source(ctx, s, ref)
+	if err != nil {
+		return out, err
+	}
+	heard, err := r.Activities(ctx, s)
+	if err != nil {
+		return out, err
+	}
+	a := heard[out.ID]
+	if a.Last != nil {
+		out.LastDelivery = &client.SourceDelivery{ID: a.Last.ID, Event: a.Last.Event, Status: a.Last.Status, ReceivedAt: a.Last.ReceivedAt}
+	}
+	if a.NextPoll != nil {
+		out.Poll = &client.SourcePoll{LastAt: a.PolledAt, NextAt: a.NextPoll, Failures: a.Failures, Message: a.PollError}
+	}
+	err = r.view(ctx, func(q *db.Queries) error {
+		keys, err := q.SourceSecretKeys(ctx, s.OrgID, ingress.SecretScope(out.ID))
+		out.Secrets = make([]client.SourceSecret, len(keys))
+		for i, k := range keys {
+			out.Secrets[i] = sourceSecret(k)
+		}
+		return err
+	})
+	return out, err
+}
+
+func sourceSecret(k db.SourceSecretKeysRow) client.SourceSecret {
+	out := client.SourceSecret{Key: k.Key, UpdatedAt: client.TimeOf(k.UpdatedAt)}
+	if k.Key == source.SecretWebhookOld {
+		ends := client.TimeOf(k.UpdatedAt + ingress.OldSecretFor.Milliseconds())
+		out.EndsAt = &ends
+	}
+	return out
+}
+
 func (r *Reads) source(x db.ReadSourcesRow, org string) client.Source {
 	return client.Source{
 		ID: x.ID, Kind: x.Kind, Name: x.Name, RoutingKey: x.RoutingKey, Repo: x.Repo, Enabled: x.Enabled,
-		WebhookURL: r.conf.BaseURL() + "/webhook/" + url.PathEscape(org) + "/generic/" + url.PathEscape(x.Name),
+		WebhookURL: r.conf.BaseURL() + source.WebhookPath(x.Kind, org, x.Name),
 		Config:     rawJSON(x.Config), CreatedAt: client.TimeOf(x.CreatedAt),
 	}
 }
@@ -157,6 +195,10 @@ func deliveryOf(x db.ReadDeliveriesRow) client.Delivery {
 		Ref: x.Ref, SHA: x.Sha, Status: x.Status, Duplicates: x.Duplicates, Attempts: x.Attempts, Matched: x.Matched,
 		RunID: x.RunID.String, Error: x.Error, Size: x.BodySize, ReceivedAt: client.TimeOf(x.ReceivedAt),
 		FinishedAt: timePtr(x.FinishedAt),
+	}
+	if !x.FinishedAt.Valid && x.Status == "received" && x.Error != "" {
+		next := client.TimeOf(x.NextAttemptAt)
+		d.NextTryAt = &next
 	}
 	if !x.SourceName.Valid {
 		d.Source = x.Kind // manual starts have no source

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -129,4 +130,68 @@ func (r *Reads) Log(ctx context.Context, l JobLog, step int, cursor string, limi
 	more, _, err := r.conf.Logs.ReadLines(ctx, l.Ref, step, next, 1) // a page may also be short because its lines are long
 	page.Complete = err == nil && len(more) == 0
 	return page, nil
+}
+
+// LogLines is how many lines a step's log has by now.
+func (r *Reads) LogLines(ctx context.Context, l JobLog, step int) (int64, error) {
+	return countLines(ctx, r.conf.Logs, l.Ref, step)
+}
+
+func countLines(ctx context.Context, logs LogReader, ref LogRef, step int) (int64, error) {
+	_, n, err := logs.SeekLine(ctx, ref, step, 1<<62)
+	if err != nil {
+		return 0, fmt.Errorf("read log: %w", err)
+	}
+	return n, nil
+}
+
+// Tail asks for the last Lines lines that stand at or before line UpTo (0 = the end).
+type Tail struct {
+	Lines int
+	UpTo  int64
+}
+
+// TailLines reads the end of a step's log.
+func TailLines(ctx context.Context, logs LogReader, ref LogRef, step int, t Tail) ([]client.LogLine, string, error) {
+	end := int64(1<<62) - 1
+	if t.UpTo > 0 {
+		end = t.UpTo
+	}
+	_, total, err := logs.SeekLine(ctx, ref, step, end+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("read log: %w", err)
+	}
+	return Window(ctx, logs, ref, step, max(total-int64(t.Lines), 0)+1, total)
+}
+
+// Window reads the lines from first to last, both from 1, and gives the cursor behind them. It holds them all in memory.
+func Window(ctx context.Context, logs LogReader, ref LogRef, step int, first, last int64) ([]client.LogLine, string, error) {
+	cursor, before, err := logs.SeekLine(ctx, ref, step, first)
+	out := []client.LogLine{}
+	for want := last - before; err == nil && want > 0; want = last - before - int64(len(out)) {
+		var lines []client.LogLine
+		var next string
+		lines, next, err = logs.ReadLines(ctx, ref, step, cursor, int(min(want, MaxLogLimit)))
+		if len(lines) == 0 {
+			break
+		}
+		out, cursor = append(out, lines...), next
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read log: %w", err)
+	}
+	return out, cursor, nil
+}
+
+// SearchLog finds a text in a step's log: plain text, whatever its case. limit is clamped (0 is 50).
+func (r *Reads) SearchLog(ctx context.Context, l JobLog, step int, q LogQuery) (client.LogMatches, error) {
+	if q.Text == "" || len(q.Text) > logs.MaxQuery {
+		return client.LogMatches{}, fmt.Errorf("%w: q must have 1 to %d bytes", ErrInvalid, logs.MaxQuery)
+	}
+	q.Limit = clamp(q.Limit, 50, logs.MaxMatches)
+	f, err := r.conf.Logs.SearchLines(ctx, l.Ref, step, q)
+	if err != nil {
+		return client.LogMatches{}, fmt.Errorf("search log: %w", err)
+	}
+	return client.LogMatches{Lines: f.Lines, NextCursor: f.Next, Searched: f.Searched, Complete: f.Done}, nil
 }

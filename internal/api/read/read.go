@@ -38,13 +38,27 @@ type LogRef struct {
 // LogReader reads step logs. A cursor is opaque; "" is the start. A log that does not exist, or not yet, is empty.
 type LogReader interface {
 	ReadLines(ctx context.Context, ref LogRef, step int, cursor string, limit int) (lines []client.LogLine, next string, err error)
-	TailLines(ctx context.Context, ref LogRef, step int, t Tail) (lines []client.LogLine, next string, err error)
+	// SeekLine gives the cursor from which a line (from 1) follows and how many lines stand before it; both are of the end when the
+	// log has fewer lines.
+	SeekLine(ctx context.Context, ref LogRef, step int, line int64) (cursor string, before int64, err error)
+	SearchLines(ctx context.Context, ref LogRef, step int, q LogQuery) (LogFound, error)
 }
 
-// Tail asks for the last Lines lines that stand at or before line UpTo (0 = the end).
-type Tail struct {
-	Lines int
-	UpTo  int64
+// LogQuery asks for the lines that contain a text, whatever its case, from a cursor on or, backward, before it.
+type LogQuery struct {
+	Text     string
+	Cursor   string
+	Backward bool
+	Limit    int // clamped to 1…logs.MaxMatches
+}
+
+// LogFound is the lines that were found. Done says that nothing is left in the query's direction; else the search, which also ends
+// after a while (2 s), goes on at Next. Searched is how many lines stand before Next.
+type LogFound struct {
+	Lines    []client.LogLine
+	Next     string
+	Searched int64
+	Done     bool
 }
 
 // database is the part of the store that reads use.

@@ -1,11 +1,8 @@
 package read
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -17,7 +14,8 @@ import (
 // logStore is the log storage (logs.Store).
 type logStore interface {
 	Read(ctx context.Context, job logs.Job, step int, cursor int64, limit int) ([]wire.LogLine, int64, error)
-	Raw(ctx context.Context, job logs.Job, step int) (io.ReadCloser, error)
+	Seek(ctx context.Context, job logs.Job, step int, line int64) (logs.Position, error)
+	Search(ctx context.Context, job logs.Job, step int, q logs.Query) (logs.Found, error)
 }
 
 // StepLogs is a LogReader over the log storage. Its cursors say how many bytes and lines stand before them, so that every line has
@@ -66,57 +64,27 @@ func (s *StepLogs) ReadLines(ctx context.Context, ref LogRef, step int, cursor s
 	return out, logPosition{next, at.lines + int64(len(lines))}.String(), nil
 }
 
-// TailLines implements LogReader. It reads the whole file once to number the lines.
-func (s *StepLogs) TailLines(ctx context.Context, ref LogRef, step int, t Tail) ([]client.LogLine, string, error) {
-	at, total, err := s.findTail(ctx, ref, step, t)
-	if err != nil {
-		return nil, "", err
-	}
-	out, cursor := []client.LogLine{}, at.String()
-	for want := int(total - at.lines); want > 0; {
-		lines, next, err := s.ReadLines(ctx, ref, step, cursor, want)
-		if err != nil || len(lines) == 0 {
-			return out, cursor, err
-		}
-		out, cursor, want = append(out, lines...), next, want-len(lines)
-	}
-	return out, cursor, nil
+// SeekLine implements LogReader.
+func (s *StepLogs) SeekLine(ctx context.Context, ref LogRef, step int, line int64) (string, int64, error) {
+	at, err := s.store.Seek(ctx, jobOfRef(ref), step, line)
+	return logPosition{at.Bytes, at.Lines}.String(), at.Lines, err
 }
 
-// findTail gives where the last lines begin, and the number of the last one.
-func (s *StepLogs) findTail(ctx context.Context, ref LogRef, step int, t Tail) (logPosition, int64, error) {
-	r, err := s.store.Raw(ctx, jobOfRef(ref), step)
+// SearchLines implements LogReader.
+func (s *StepLogs) SearchLines(ctx context.Context, ref LogRef, step int, q LogQuery) (LogFound, error) {
+	at, err := parseLogPosition(q.Cursor)
 	if err != nil {
-		return logPosition{}, 0, err
+		return LogFound{}, err
 	}
-	defer r.Close()
-	n := min(max(t.Lines, 1), 100_000)
-	starts := make([]int64, n) // of the last n lines, by line number modulo n
-	var lines, offset int64    // complete lines, and where the next one begins
-	buf := make([]byte, 256<<10)
-	var base int64
-	for ctx.Err() == nil && (t.UpTo <= 0 || lines < t.UpTo) {
-		k, err := r.Read(buf)
-		for rest := buf[:k]; t.UpTo <= 0 || lines < t.UpTo; {
-			i := bytes.IndexByte(rest, '\n')
-			if i < 0 {
-				break
-			}
-			starts[lines%int64(n)] = offset
-			lines++
-			rest = rest[i+1:]
-			offset = base + int64(k-len(rest))
-		}
-		base += int64(k)
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return logPosition{}, 0, fmt.Errorf("read step log: %w", err)
-		}
+	f, err := s.store.Search(ctx, jobOfRef(ref), step, logs.Query{
+		Text: q.Text, From: logs.Position{Bytes: at.bytes, Lines: at.lines}, Backward: q.Backward, Limit: q.Limit,
+	})
+	if err != nil {
+		return LogFound{}, err
 	}
-	if lines == 0 {
-		return logPosition{}, 0, ctx.Err()
+	out := LogFound{Lines: []client.LogLine{}, Next: logPosition{f.Next.Bytes, f.Next.Lines}.String(), Searched: f.Next.Lines, Done: f.Done}
+	for _, m := range f.Matches {
+		out.Lines = append(out.Lines, client.LogLine{N: m.N, TS: m.Line.TS, Level: m.Line.Level, Msg: m.Line.Msg})
 	}
-	from := max(lines-int64(n), 0)
-	return logPosition{starts[from%int64(n)], from}, lines, ctx.Err()
+	return out, nil
 }

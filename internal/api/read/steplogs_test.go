@@ -54,7 +54,7 @@ func stepLogs(t testing.TB) (*StepLogs, func(lines ...string)) {
 func TestStepLogs(t *testing.T) {
 	s, add := stepLogs(t)
 	ctx := context.Background()
-	if lines, _, err := s.TailLines(ctx, ref, 1, Tail{Lines: 10}); err != nil || len(lines) != 0 {
+	if lines, _, err := TailLines(ctx, s, ref, 1, Tail{Lines: 10}); err != nil || len(lines) != 0 {
 		t.Fatalf("tail of nothing: %v, %v", lines, err)
 	}
 	const total = 1234
@@ -91,7 +91,7 @@ func TestStepLogs(t *testing.T) {
 		if upTo > 0 {
 			last = min(upTo, total)
 		}
-		lines, next, err := s.TailLines(ctx, ref, 1, Tail{Lines: n, UpTo: int64(upTo)})
+		lines, next, err := TailLines(ctx, s, ref, 1, Tail{Lines: n, UpTo: int64(upTo)})
 		if err != nil {
 			t.Fatal(err)
 		}
