@@ -11,7 +11,7 @@ nfpm=$tools/nfpm-$(cksum < tools/nfpm/go.sum | tr -d ' ')
 make build
 rm -rf "$out"
 mkdir -p "$out/man" "$out/completion"
-bin/kici docs man "$out/man"
+bin/kici docs man --dir "$out/man"
 for shell in bash zsh fish; do bin/kici completion $shell >"$out/completion/$shell"; done
 # A version that packages can compare: v1.2.3, or 0.0.0 and the commit.
 case $version in v[0-9]*) number=${version#v} ;; *) number=0.0.0~$version ;; esac

@@ -56,8 +56,8 @@ func boot(t *testing.T, o Options) (*Server, func() error) {
 	case <-s.Started():
 	case err := <-done:
 		t.Fatalf("server: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("the server is not ready after 10 s")
+	case <-time.After(time.Minute):
+		t.Fatal("the server is not ready after a minute")
 	}
 	var result error
 	stopped := false
