@@ -130,6 +130,7 @@ func New(d Deps) *API {
 	a.huma = humago.New(a.mux, c)
 	a.runRoutes()
 	a.jobRoutes()
+	a.checkRoutes()
 	a.clusterRoutes()
 	a.sourceRoutes()
 	a.deliveryRoutes()

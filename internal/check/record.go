@@ -69,7 +69,7 @@ func statusRow(v view, r result, now int64) db.PutCommitStatusParams {
 		row.State, row.Description, row.PostedAt = string(r.post.State), r.post.Description, at
 		return row
 	}
-	row.LastError = clip(r.err.Error(), maxError)
+	row.Reason, row.LastError = string(reasonOf(r.err)), clip(r.err.Error(), maxError)
 	row.Attempts, row.FailingSince = old.Attempts, old.FailingSince
 	if r.tried {
 		row.Attempts++
@@ -77,7 +77,7 @@ func statusRow(v view, r result, now int64) db.PutCommitStatusParams {
 	if !row.FailingSince.Valid {
 		row.FailingSince = at
 	}
-	if givesUp(reasonOf(r.err), row.Attempts, time.Duration(now-row.FailingSince.Int64)*time.Millisecond) {
+	if givesUp(reason(row.Reason), row.Attempts, time.Duration(now-row.FailingSince.Int64)*time.Millisecond) {
 		row.GaveUpAt = at
 	}
 	return row

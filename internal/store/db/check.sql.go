@@ -235,7 +235,7 @@ func (q *Queries) ClaimChecks(ctx context.Context, iD string, checksLease int64)
 }
 
 const commitStatuses = `-- name: CommitStatuses :many
-SELECT context, job_id, sha, state, description, wanted, attempts, last_error, created_at, posted_at, failing_since, gave_up_at
+SELECT context, job_id, sha, state, description, wanted, attempts, reason, last_error, created_at, posted_at, failing_since, gave_up_at
 FROM commit_statuses WHERE run_id = $1 ORDER BY created_at, context
 `
 
@@ -247,6 +247,7 @@ type CommitStatusesRow struct {
 	Description  string
 	Wanted       string
 	Attempts     int64
+	Reason       string
 	LastError    string
 	CreatedAt    int64
 	PostedAt     sql.NullInt64
@@ -271,6 +272,7 @@ func (q *Queries) CommitStatuses(ctx context.Context, runID string) ([]CommitSta
 			&i.Description,
 			&i.Wanted,
 			&i.Attempts,
+			&i.Reason,
 			&i.LastError,
 			&i.CreatedAt,
 			&i.PostedAt,
@@ -387,11 +389,11 @@ func (q *Queries) PostponeChecks(ctx context.Context, iD string, checksLease int
 
 const putCommitStatus = `-- name: PutCommitStatus :exec
 INSERT INTO commit_statuses (run_id, context, org_id, job_id, sha, state, description, wanted, attempts, last_error, created_at,
-  posted_at, failing_since, gave_up_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+  posted_at, failing_since, gave_up_at, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 ON CONFLICT (run_id, context) DO UPDATE SET state = excluded.state, description = excluded.description, wanted = excluded.wanted,
   attempts = excluded.attempts, last_error = excluded.last_error, posted_at = excluded.posted_at,
-  failing_since = excluded.failing_since, gave_up_at = excluded.gave_up_at
+  reason = excluded.reason, failing_since = excluded.failing_since, gave_up_at = excluded.gave_up_at
 `
 
 type PutCommitStatusParams struct {
@@ -409,6 +411,7 @@ type PutCommitStatusParams struct {
 	PostedAt     sql.NullInt64
 	FailingSince sql.NullInt64
 	GaveUpAt     sql.NullInt64
+	Reason       string
 }
 
 func (q *Queries) PutCommitStatus(ctx context.Context, arg PutCommitStatusParams) error {
@@ -427,8 +430,142 @@ func (q *Queries) PutCommitStatus(ctx context.Context, arg PutCommitStatusParams
 		arg.PostedAt,
 		arg.FailingSince,
 		arg.GaveUpAt,
+		arg.Reason,
 	)
 	return err
+}
+
+const readCheckRuns = `-- name: ReadCheckRuns :many
+SELECT c.run_id, r.number, r.repo, r.workflow, r.routing_key, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.org_id = $1
+  AND (CAST($2 AS TEXT) = '' OR c.run_id = CAST($2 AS TEXT))
+  AND (CAST($3 AS TEXT) = '' OR r.routing_key = CAST($3 AS TEXT))
+  AND (CAST($4 AS BOOLEAN) = FALSE OR c.failing_since IS NOT NULL)
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT $5
+`
+
+type ReadCheckRunsParams struct {
+	OrgID      string
+	RunID      string
+	RoutingKey string
+	Failing    bool
+	MaxRows    int32
+}
+
+type ReadCheckRunsRow struct {
+	RunID        string
+	Number       int64
+	Repo         string
+	Workflow     string
+	RoutingKey   string
+	Context      string
+	JobID        string
+	Sha          string
+	State        string
+	Description  string
+	Wanted       string
+	Attempts     int64
+	Reason       string
+	LastError    string
+	CreatedAt    int64
+	PostedAt     sql.NullInt64
+	FailingSince sql.NullInt64
+	GaveUpAt     sql.NullInt64
+}
+
+// Statuses as people see them, newest run first. Empty arguments mean any.
+func (q *Queries) ReadCheckRuns(ctx context.Context, arg ReadCheckRunsParams) ([]ReadCheckRunsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readCheckRuns,
+		arg.OrgID,
+		arg.RunID,
+		arg.RoutingKey,
+		arg.Failing,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadCheckRunsRow{}
+	for rows.Next() {
+		var i ReadCheckRunsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Number,
+			&i.Repo,
+			&i.Workflow,
+			&i.RoutingKey,
+			&i.Context,
+			&i.JobID,
+			&i.Sha,
+			&i.State,
+			&i.Description,
+			&i.Wanted,
+			&i.Attempts,
+			&i.Reason,
+			&i.LastError,
+			&i.CreatedAt,
+			&i.PostedAt,
+			&i.FailingSince,
+			&i.GaveUpAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readChecksOfRun = `-- name: ReadChecksOfRun :one
+SELECT checks_changed, checks_done, routing_key FROM execution_runs WHERE id = $1
+`
+
+type ReadChecksOfRunRow struct {
+	ChecksChanged int64
+	ChecksDone    int64
+	RoutingKey    string
+}
+
+func (q *Queries) ReadChecksOfRun(ctx context.Context, id string) (ReadChecksOfRunRow, error) {
+	row := q.db.QueryRowContext(ctx, readChecksOfRun, id)
+	var i ReadChecksOfRunRow
+	err := row.Scan(&i.ChecksChanged, &i.ChecksDone, &i.RoutingKey)
+	return i, err
+}
+
+const readSourceName = `-- name: ReadSourceName :many
+SELECT name FROM sources WHERE routing_key = $1
+`
+
+func (q *Queries) ReadSourceName(ctx context.Context, routingKey string) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, readSourceName, routingKey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const releaseChecks = `-- name: ReleaseChecks :execrows
@@ -473,7 +610,8 @@ func (q *Queries) SupersedeChecks(ctx context.Context, id string) (int64, error)
 }
 
 const supersedeStatuses = `-- name: SupersedeStatuses :execrows
-UPDATE commit_statuses SET wanted = state, attempts = 0, failing_since = NULL, gave_up_at = NULL, last_error = $2 WHERE run_id = $1
+UPDATE commit_statuses SET wanted = state, attempts = 0, failing_since = NULL, gave_up_at = NULL,
+  reason = 'superseded', last_error = $2 WHERE run_id = $1
 `
 
 func (q *Queries) SupersedeStatuses(ctx context.Context, runID string, lastError string) (int64, error) {

@@ -133,6 +133,7 @@ type CommitStatus struct {
 	Description  string
 	Wanted       string
 	Attempts     int64
+	Reason       string
 	LastError    string
 	CreatedAt    int64
 	PostedAt     sql.NullInt64

@@ -12,13 +12,15 @@ CREATE TABLE commit_statuses (
   description TEXT NOT NULL,
   wanted      TEXT NOT NULL, -- state that it should have now
   attempts    BIGINT NOT NULL, -- failed ones since the last success
-  last_error  TEXT NOT NULL, -- why it is not as wanted, '' when it is
+  reason      TEXT NOT NULL, -- why it is not as wanted, a word (obs.CheckReasons, superseded); '' when it is
+  last_error  TEXT NOT NULL, -- the same as a sentence
   created_at  BIGINT NOT NULL,
   posted_at   BIGINT,
   failing_since BIGINT, -- first failure since the last success
   gave_up_at  BIGINT, -- the forge refused it for good; the run is unaffected (XC-74)
   PRIMARY KEY (run_id, context)
 );
+CREATE INDEX commit_statuses_list ON commit_statuses (org_id, created_at, run_id);
 
 -- Branches and tags as the origin had them when kici last looked or was told; a difference that no delivery explains is a
 -- missed push.

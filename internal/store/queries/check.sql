@@ -35,7 +35,8 @@ WHERE id = sqlc.arg(id) AND checks_lease = sqlc.arg(lease);
 UPDATE execution_runs SET checks_done = checks_changed WHERE id = $1;
 
 -- name: SupersedeStatuses :execrows
-UPDATE commit_statuses SET wanted = state, attempts = 0, failing_since = NULL, gave_up_at = NULL, last_error = $2 WHERE run_id = $1;
+UPDATE commit_statuses SET wanted = state, attempts = 0, failing_since = NULL, gave_up_at = NULL,
+  reason = 'superseded', last_error = $2 WHERE run_id = $1;
 
 -- name: CheckRun :one
 SELECT id, org_id, workflow, status, sha, created_at, started_at, finished_at, failure_reason, init_failure,
@@ -53,16 +54,16 @@ SELECT s.job_id, s.idx, s.name, s.exit_code FROM execution_jobs j JOIN execution
 WHERE j.run_id = $1 AND j.status = 'failed' AND s.status = 'failed' AND s.allowed = FALSE ORDER BY s.job_id, s.idx;
 
 -- name: CommitStatuses :many
-SELECT context, job_id, sha, state, description, wanted, attempts, last_error, created_at, posted_at, failing_since, gave_up_at
+SELECT context, job_id, sha, state, description, wanted, attempts, reason, last_error, created_at, posted_at, failing_since, gave_up_at
 FROM commit_statuses WHERE run_id = $1 ORDER BY created_at, context;
 
 -- name: PutCommitStatus :exec
 INSERT INTO commit_statuses (run_id, context, org_id, job_id, sha, state, description, wanted, attempts, last_error, created_at,
-  posted_at, failing_since, gave_up_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+  posted_at, failing_since, gave_up_at, reason)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 ON CONFLICT (run_id, context) DO UPDATE SET state = excluded.state, description = excluded.description, wanted = excluded.wanted,
   attempts = excluded.attempts, last_error = excluded.last_error, posted_at = excluded.posted_at,
-  failing_since = excluded.failing_since, gave_up_at = excluded.gave_up_at;
+  reason = excluded.reason, failing_since = excluded.failing_since, gave_up_at = excluded.gave_up_at;
 
 -- name: HurryChecks :execrows
 -- A source was changed: what waits because of it is tried now.
@@ -70,3 +71,20 @@ UPDATE execution_runs SET checks_due_at = 0 WHERE checks_changed > checks_done A
 
 -- name: PostponeChecks :execrows
 UPDATE execution_runs SET checks_lease = 0, checks_due_at = $3 WHERE id = $1 AND checks_lease = $2;
+
+-- name: ReadCheckRuns :many
+-- Statuses as people see them, newest run first. Empty arguments mean any.
+SELECT c.run_id, r.number, r.repo, r.workflow, r.routing_key, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.org_id = sqlc.arg(org_id)
+  AND (CAST(sqlc.arg(run_id) AS TEXT) = '' OR c.run_id = CAST(sqlc.arg(run_id) AS TEXT))
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+  AND (CAST(sqlc.arg(failing) AS BOOLEAN) = FALSE OR c.failing_since IS NOT NULL)
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT sqlc.arg(max_rows);
+
+-- name: ReadChecksOfRun :one
+SELECT checks_changed, checks_done, routing_key FROM execution_runs WHERE id = $1;
+
+-- name: ReadSourceName :many
+SELECT name FROM sources WHERE routing_key = $1;
