@@ -2,93 +2,10 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
 )
-
-// NewSource describes a source to add.
-type NewSource struct {
-	Kind          string          `json:"kind" doc:"local or generic"`
-	Name          string          `json:"name" minLength:"1" maxLength:"63" doc:"1 to 63 of a-z, 0-9, '.', '_' and '-'"`
-	Path          string          `json:"path,omitempty" maxLength:"4096" doc:"local: absolute path of the repository on the server's machine"`
-	Repo          string          `json:"repo,omitempty" maxLength:"200" doc:"local: identifier shown on runs; the directory's name when empty"`
-	DefaultBranch string          `json:"defaultBranch,omitempty" maxLength:"500" doc:"local: asked from the repository when empty"`
-	Options       json.RawMessage `json:"options,omitempty" doc:"generic: how requests are verified and read"`
-	RunsSource    string          `json:"runsSource,omitempty" maxLength:"63" doc:"generic: the source whose registered workflows it may start; any when empty"`
-	Secret        string          `json:"secret,omitempty" maxLength:"4096" doc:"What senders sign with; made when empty and needed"`
-}
-
-// AddedSource answers AddSource. Secret is shown once, when the server made it.
-type AddedSource struct {
-	Source
-	Secret string `json:"secret,omitempty"`
-}
-
-// Sources is every source.
-func (c *Client) Sources(ctx context.Context) (out SourceList, err error) {
-	return out, c.get(ctx, admin+"/sources", nil, &out)
-}
-
-// Source is one source, by name or id.
-func (c *Client) Source(ctx context.Context, name string) (out Source, err error) {
-	return out, c.get(ctx, sourcePath(name), nil, &out)
-}
-
-func sourcePath(name string) string { return admin + "/sources/" + url.PathEscape(name) }
-
-// AddSource adds a source.
-func (c *Client) AddSource(ctx context.Context, s NewSource) (out AddedSource, err error) {
-	return out, c.post(ctx, admin+"/sources", s, &out)
-}
-
-// RemoveSource removes a source. Its runs stay.
-func (c *Client) RemoveSource(ctx context.Context, name string) error {
-	return c.delete(ctx, sourcePath(name))
-}
-
-// EnableSource turns a source on or off.
-func (c *Client) EnableSource(ctx context.Context, name string, on bool) (out Source, err error) {
-	verb := "/disable"
-	if on {
-		verb = "/enable"
-	}
-	return out, c.post(ctx, sourcePath(name)+verb, nil, &out)
-}
-
-// SourceCheck answers CheckSource.
-type SourceCheck struct {
-	OK            bool   `json:"ok"`
-	Message       string `json:"message,omitempty"` // what is wrong
-	DefaultBranch string `json:"defaultBranch,omitempty"`
-	SHA           string `json:"sha,omitempty"` // its tip
-	Title         string `json:"title,omitempty"`
-}
-
-// CheckSource asks the server to reach the source.
-func (c *Client) CheckSource(ctx context.Context, name string) (out SourceCheck, err error) {
-	return out, c.post(ctx, sourcePath(name)+"/check", nil, &out)
-}
-
-// SourceSecret is what senders of a source sign with.
-func (c *Client) SourceSecret(ctx context.Context, name string) (string, error) {
-	var out struct {
-		Secret string `json:"secret"`
-	}
-	err := c.get(ctx, sourcePath(name)+"/webhook-secret", nil, &out)
-	return out.Secret, err
-}
-
-// Triggered answers TriggerSource.
-type Triggered struct {
-	DeliveryID string `json:"deliveryId"`
-}
-
-// TriggerSource makes the server treat ref as just pushed.
-func (c *Client) TriggerSource(ctx context.Context, name, ref string) (out Triggered, err error) {
-	return out, c.post(ctx, sourcePath(name)+"/trigger", map[string]string{"ref": ref}, &out)
-}
 
 // DeliveryQuery narrows a list of deliveries.
 type DeliveryQuery struct {

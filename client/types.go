@@ -76,6 +76,7 @@ type RunDetail struct {
 	TrustTier      string          `json:"trustTier,omitempty"`
 	RunAttempt     int64           `json:"runAttempt"` // 1, and one more for each rerun
 	Jobs           []Job           `json:"jobs"`
+	Checks         *Checks         `json:"checks,omitempty"` // of a run whose source shows them
 }
 
 // Job is one job of a run.
@@ -109,6 +110,9 @@ type Job struct {
 	Outputs        map[string]string `json:"outputs,omitempty"`
 	KillMethod     string            `json:"killMethod,omitempty"`
 	LogBytes       int64             `json:"logBytes"`
+	AssignedAt     *Time             `json:"assignedAt,omitempty"` // to its agent; until it starts, the agent gets ready
+	CPUMilli       int64             `json:"cpuMilli,omitempty"`   // asked for
+	MemBytes       int64             `json:"memBytes,omitempty"`
 	Steps          []Step            `json:"steps,omitempty"`
 }
 
@@ -247,6 +251,34 @@ type Source struct {
 	WebhookURL string          `json:"webhookUrl"`
 	Config     json.RawMessage `json:"config,omitempty"`
 	CreatedAt  Time            `json:"createdAt"`
+
+	// Of one source only, not in lists.
+	Secrets      []SourceSecret  `json:"secrets,omitempty"`
+	LastDelivery *SourceDelivery `json:"lastDelivery,omitempty"`
+	Poll         *SourcePoll     `json:"poll,omitempty"` // of a source on a forge
+}
+
+// SourceSecret says that a source has a secret, never what it is.
+type SourceSecret struct {
+	Key       string `json:"key"` // webhook, webhook_old, token, ssh_key
+	UpdatedAt Time   `json:"updatedAt"`
+	EndsAt    *Time  `json:"endsAt,omitempty"` // webhook_old: from then on it is refused
+}
+
+// SourceDelivery is the last delivery of a source among the newest of all.
+type SourceDelivery struct {
+	ID         string `json:"id"`
+	Event      string `json:"event"`
+	Status     string `json:"status"`
+	ReceivedAt Time   `json:"receivedAt"`
+}
+
+// SourcePoll is how kici looks for pushes that the forge did not deliver.
+type SourcePoll struct {
+	LastAt   *Time  `json:"lastAt,omitempty"` // the last look that succeeded
+	NextAt   *Time  `json:"nextAt,omitempty"`
+	Failures int64  `json:"failures"` // in a row
+	Message  string `json:"message,omitempty"`
 }
 
 // Delivery is one received delivery and what became of it.
@@ -267,6 +299,7 @@ type Delivery struct {
 	Error      string          `json:"error,omitempty"`
 	Size       int64           `json:"size"`
 	ReceivedAt Time            `json:"receivedAt"`
+	NextTryAt  *Time           `json:"nextTryAt,omitempty"` // it waits until then, because of error
 	FinishedAt *Time           `json:"finishedAt,omitempty"`
 	Decisions  json.RawMessage `json:"decisions,omitempty"`
 	Headers    json.RawMessage `json:"headers,omitempty"` // with the payload only; credentials are never stored

@@ -81,6 +81,7 @@ var statuses = []struct {
 	{source.ErrUnreachable, http.StatusServiceUnavailable},
 	{source.ErrNotFound, http.StatusNotFound},
 	{source.ErrMisconfigured, http.StatusConflict},
+	{source.ErrDenied, http.StatusConflict},
 	{access.ErrUnauthenticated, http.StatusUnauthorized},
 	{access.ErrUnavailable, http.StatusServiceUnavailable},
 	{access.ErrRateLimited, http.StatusTooManyRequests},

@@ -2,17 +2,23 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store/db"
 )
 
 // sources manages the origins of deliveries (ingress.Service).
 type sources interface {
 	AddLocal(ctx context.Context, l ingress.LocalSource) (ingress.Added, error)
 	AddGeneric(ctx context.Context, g ingress.GenericSource) (ingress.Added, error)
+	AddForge(ctx context.Context, f ingress.ForgeSource) (ingress.Added, error)
+	Get(ctx context.Context, orgID, ref string) (db.Source, error)
+	Update(ctx context.Context, read db.Source, repo string, options json.RawMessage) error
 	Enable(ctx context.Context, orgID, name string, on bool) error
 	Delete(ctx context.Context, orgID, name string) error
 }
@@ -21,6 +27,12 @@ type sources interface {
 type origins interface {
 	Check(ctx context.Context, orgID, name string) (ingress.Checked, error)
 	RevealSecret(ctx context.Context, orgID, name string) (string, error)
+	RotateSecret(ctx context.Context, orgID, name string) (string, error)
+	DropOldSecret(ctx context.Context, orgID, name string) error
+	SetToken(ctx context.Context, orgID, name, token string) error
+	SetSSHKey(ctx context.Context, orgID, name, key string) error
+	InstallHook(ctx context.Context, orgID, name string) (address string, err error)
+	Redeliver(ctx context.Context, r ingress.RedeliverRequest) (ingress.Redelivered, error)
 }
 
 // starter begins work that no delivery asked for (ingress.Service).
@@ -43,7 +55,7 @@ func (a *API) sourceRoutes() {
 		})
 	handle(a, get("/sources/{source}", "Show a source"), right{"context.read", "source.read"},
 		func(ctx context.Context, c *caller, in *SourceRef) (client.Source, error) {
-			return a.d.Reads.Source(ctx, c.Scope, in.Source)
+			return a.d.Reads.SourceDetail(ctx, c.Scope, in.Source)
 		})
 	handle(a, post("/sources", "Add a source").global().created(), right{"source.manage", "source.create"}, a.addSource)
 	handle(a, del("/sources/{source}", "Remove a source; its runs stay"), right{"source.manage", "source.delete"},
@@ -78,6 +90,7 @@ func (a *API) sourceRoutes() {
 	handle(a, get("/sources/{source}/webhook-secret", "Show what senders of a source sign with").all(), right{"secret.reveal", "source.secret.reveal"}, a.revealSecret)
 	handle(a, get("/sources/{source}/workflows", "Show the workflows of a branch, tag or commit, with their inputs").sampled(0.05),
 		right{"context.read", "source.workflows.read"}, a.workflows)
+	a.credentialRoutes()
 	handle(a, post("/sources/{source}/trigger", "Treat a ref as just pushed"), right{"run.trigger", "source.trigger"}, a.trigger)
 }
 
@@ -100,14 +113,18 @@ func (a *API) addSource(ctx context.Context, c *caller, in *newSourceInput) (cli
 		added, err = a.d.Sources.AddGeneric(ctx, ingress.GenericSource{
 			OrgID: c.Scope.OrgID, Name: b.Name, Options: b.Options, RunsSource: b.RunsSource, Secret: b.Secret,
 		})
+	case source.KindGitHub, source.KindGitea, source.KindGitLab:
+		added, err = a.d.Sources.AddForge(ctx, ingress.ForgeSource{
+			OrgID: c.Scope.OrgID, Name: b.Name, Kind: b.Kind, Options: b.Options, Token: b.Token, SSHKey: b.SSHKey, Secret: b.Secret,
+		})
 	default:
-		return client.AddedSource{}, badRequest("kind is local or generic, not %q", b.Kind)
+		return client.AddedSource{}, badRequest("kind is local, generic, github, gitea or gitlab, not %q", b.Kind)
 	}
 	if err != nil {
 		return client.AddedSource{}, err
 	}
 	s, err := a.d.Reads.Source(ctx, c.Scope, added.Source.ID)
-	return client.AddedSource{Source: s, Secret: added.Secret}, err
+	return client.AddedSource{Source: s, Secret: added.Secret, Warnings: added.Warnings}, err
 }
 
 // check reaches the source. What goes wrong there is the answer, not an error of the request.
@@ -117,10 +134,10 @@ func (a *API) check(ctx context.Context, c *caller, name string) (client.SourceC
 		return client.SourceCheck{}, err
 	}
 	if err != nil {
-		return client.SourceCheck{Message: err.Error()}, nil //nolint:nilerr // what is wrong there is the answer
+		return client.SourceCheck{Message: err.Error(), Warnings: found.Warnings}, nil //nolint:nilerr // what is wrong there is the answer
 	}
 	return client.SourceCheck{
-		OK: true, DefaultBranch: found.DefaultBranch, SHA: found.Commit.SHA, Title: found.Commit.Title,
+		OK: true, Warnings: found.Warnings, DefaultBranch: found.DefaultBranch, SHA: found.Commit.SHA, Title: found.Commit.Title,
 	}, nil
 }
 

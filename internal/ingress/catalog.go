@@ -152,7 +152,7 @@ const OldSecretFor = 7 * 24 * time.Hour
 
 // secrets opens what a source has, without a former webhook secret that has ended.
 func (c *Catalog) secrets(ctx context.Context, row db.Source) (map[string]string, error) {
-	all, err := c.d.Secrets.Open(ctx, row.OrgID, secretScope(row))
+	all, err := c.d.Secrets.Open(ctx, row.OrgID, SecretScope(row.ID))
 	out := make(map[string]string, len(all))
 	for key, s := range all {
 		if key != source.SecretWebhookOld || c.d.Env.NowMs() < s.UpdatedAt+OldSecretFor.Milliseconds() {
@@ -162,10 +162,11 @@ func (c *Catalog) secrets(ctx context.Context, row db.Source) (map[string]string
 	return out, err
 }
 
-func secretScope(row db.Source) string { return "__source__/" + row.ID }
+// SecretScope is the scope of a source's secrets.
+func SecretScope(sourceID string) string { return "__source__/" + sourceID }
 
 func secretOf(row db.Source, key string) SecretID {
-	return SecretID{OrgID: row.OrgID, Scope: secretScope(row), Key: key}
+	return SecretID{OrgID: row.OrgID, Scope: SecretScope(row.ID), Key: key}
 }
 
 // CloneFor says how an agent gets the repository behind a routing key.

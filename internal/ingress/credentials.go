@@ -27,7 +27,7 @@ func (c *Catalog) RevealSecret(ctx context.Context, orgID, ref string) (string, 
 func (c *Catalog) RotateSecret(ctx context.Context, orgID, ref string) (string, error) {
 	made := ci.RandomHex(32)
 	err := c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) {
-		all, err := c.d.Secrets.Open(ctx, row.OrgID, secretScope(row))
+		all, err := c.d.Secrets.Open(ctx, row.OrgID, SecretScope(row.ID))
 		if err != nil {
 			return 0, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/kici-go/kici/internal/source"
@@ -118,4 +120,31 @@ func checkSecrets(kind string, secrets map[string]string) (errs []error) {
 		errs = append(errs, fmt.Errorf("the SSH key must be a private key in OpenSSH's or PEM form (-----BEGIN …), at most %d bytes", maxSSHKey))
 	}
 	return errs
+}
+
+// warnings are what will keep a source on a forge from working, as far as can be told from here.
+func (c *Catalog) warnings(row db.Source, secrets map[string]string) []string {
+	if !source.OnForge(row.Kind) {
+		return nil
+	}
+	var out []string
+	address := c.WebhookURL(row.Kind, row.OrgID, row.Name)
+	forge := placeOf(row.Kind, row.Config).url
+	if isLoopback(address) && !isLoopback(forge) {
+		out = append(out, fmt.Sprintf("the forge cannot reach %s: start the server with --public-url https://ADDRESS, by which the forge reaches it; until then pushes are found by looking every few minutes", address))
+	}
+	if secrets[source.SecretToken] == "" {
+		out = append(out, fmt.Sprintf("it has no token: results are not shown beside commits, and the webhook must be made by hand; give it one with `kici source set-token %s`", row.Name))
+	}
+	return out
+}
+
+// isLoopback reports whether an address is of this machine only.
+func isLoopback(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

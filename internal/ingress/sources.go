@@ -26,9 +26,10 @@ const (
 
 // Added is a new source. Secret is what its senders sign with; it is shown this once.
 type Added struct {
-	Source db.Source
-	Secret string // "" when the source verifies without one, or the caller brought it
-	URL    string // webhook address
+	Source   db.Source
+	Secret   string   // "" when the source verifies without one, or the caller brought it
+	URL      string   // webhook address
+	Warnings []string // what keeps it from working, as far as can be told without the forge
 }
 
 // LocalSource describes a repository on the server's machine.
@@ -126,7 +127,7 @@ func (c *Catalog) add(ctx context.Context, row db.Source, secrets map[string]str
 	if err != nil {
 		return Added{}, err
 	}
-	return Added{Source: row, Secret: made, URL: c.WebhookURL(row.Kind, row.OrgID, row.Name)}, nil
+	return Added{Source: row, Secret: made, URL: c.WebhookURL(row.Kind, row.OrgID, row.Name), Warnings: c.warnings(row, secrets)}, nil
 }
 
 func (c *Catalog) insert(ctx context.Context, tx *store.Tx, row *db.Source, secrets map[string]string) error {
@@ -226,7 +227,7 @@ func (c *Catalog) Delete(ctx context.Context, orgID, ref string) error {
 		if err := c.d.Registrations.Forget(ctx, tx, orgID, row.RoutingKey); err != nil {
 			return 0, err
 		}
-		if err := c.d.Secrets.DropScope(ctx, tx, orgID, secretScope(row)); err != nil {
+		if err := c.d.Secrets.DropScope(ctx, tx, orgID, SecretScope(row.ID)); err != nil {
 			return 0, err
 		}
 		return tx.DeleteSource(ctx, sql.NullInt64{Int64: tx.Now(), Valid: true}, row.ID)
@@ -289,6 +290,7 @@ func notFound(err error) error {
 type Checked struct {
 	DefaultBranch string // "" for a source without a repository
 	Commit        source.Commit
+	Warnings      []string // what may keep deliveries or statuses away
 }
 
 // What one request of a person to a forge may take.
@@ -308,16 +310,20 @@ func (c *Catalog) Check(ctx context.Context, orgID, ref string) (Checked, error)
 	if e.err != nil {
 		return Checked{}, e.err
 	}
-	if err := e.source.Check(ctx); err != nil || !e.source.HasRepo() {
+	secrets, err := c.secrets(ctx, e.row)
+	if err != nil {
 		return Checked{}, err
 	}
-	var found Checked
+	found := Checked{Warnings: c.warnings(e.row, secrets)}
+	if err := e.source.Check(ctx); err != nil || !e.source.HasRepo() {
+		return found, c.cured(e.row, err)
+	}
 	if found.DefaultBranch, err = e.source.DefaultBranch(ctx); err != nil {
-		return found, err
+		return found, c.cured(e.row, err)
 	}
 	found.Commit, err = e.source.Resolve(ctx, "refs/heads/"+found.DefaultBranch)
 	if errors.Is(err, source.ErrNotFound) { // an empty repository
 		return found, nil
 	}
-	return found, err
+	return found, c.cured(e.row, err)
 }
