@@ -14,6 +14,7 @@ import (
 
 	"github.com/kici-go/kici/internal/cli/accesscmd"
 	"github.com/kici-go/kici/internal/cli/agentcmd"
+	"github.com/kici-go/kici/internal/cli/checkcmd"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/deliverycmd"
 	"github.com/kici-go/kici/internal/cli/jobcmd"
@@ -31,6 +32,7 @@ import (
 // Injected is what the command line gets from outside.
 type Injected struct {
 	Version  string
+	Self     []string                                // the program itself, to be started again
 	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
 	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
 }
@@ -41,7 +43,7 @@ func Execute(ctx context.Context, args []string, in Injected) int {
 }
 
 func execute(ctx context.Context, c *console.Console, args []string, in Injected) int {
-	c.Version = in.Version
+	c.Version, c.Self = in.Version, in.Self
 	root := tree(c, args, in)
 	root.SetArgs(args[1:])
 	root.SetIn(c.In)
@@ -87,7 +89,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 		&cobra.Group{ID: groupRun, Title: "Programs:"},
 		&cobra.Group{ID: groupAdmit, Title: "Access and set-up:"},
 	)
-	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c))
+	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, logincmd.Commands(c)...)
@@ -102,7 +104,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 // admin is the operator's tree: the same commands under the operator table's names.
 func admin(c *console.Console, in Injected) *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's commands (the same as kici-admin)"}
-	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c),
+	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), version(c))
 	return cmd
 }

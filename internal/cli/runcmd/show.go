@@ -52,6 +52,7 @@ func Show(c *console.Console, d client.RunDetail, steps bool) error {
 		console.Field{Name: "created", Value: console.At(&d.CreatedAt)},
 		console.Field{Name: "id", Value: d.ID},
 		console.Field{Name: "page", Value: d.URL},
+		console.Field{Name: "commit statuses", Value: d.Checks.Problem(), Class: "held"},
 	)
 	if err != nil {
 		return err
