@@ -14,12 +14,16 @@ import (
 // Run is one run with its jobs, needs, levels and steps, and why each job is where it is. ref is what RunID accepts.
 func (r *Reads) Run(ctx context.Context, s Scope, ref string) (client.RunDetail, error) {
 	var f runFacts
+	var checks *client.Checks
 	err := r.view(ctx, func(q *db.Queries) error {
 		id, err := runID(ctx, q, s, ref)
 		if err != nil {
 			return err
 		}
-		f, err = readRun(ctx, q, s, id)
+		if f, err = readRun(ctx, q, s, id); err != nil {
+			return err
+		}
+		checks, err = readChecks(ctx, q, id)
 		return err
 	})
 	if err != nil {
@@ -28,11 +32,30 @@ func (r *Reads) Run(ctx context.Context, s Scope, ref string) (client.RunDetail,
 	now := r.now()
 	out := client.RunDetail{
 		Run: r.run(f.run, now), MatchedTrigger: rawJSON(f.extra.MatchedTrigger), OriginalRunID: f.extra.OriginalRunID.String,
-		TrustTier: f.extra.TrustTier, RunAttempt: f.extra.RunAttempt,
+		TrustTier: f.extra.TrustTier, RunAttempt: f.extra.RunAttempt, Checks: checks,
 	}
 	_ = json.Unmarshal([]byte(f.extra.Inputs), &out.Inputs)
 	out.Jobs = f.jobList(now)
 	return out, nil
+}
+
+// RunHead is one run without its jobs.
+func (r *Reads) RunHead(ctx context.Context, s Scope, ref string) (client.Run, error) {
+	var row db.ReadRunRow
+	err := r.view(ctx, func(q *db.Queries) error {
+		id, err := runID(ctx, q, s, ref)
+		if err != nil {
+			return err
+		}
+		if row, err = q.ReadRun(ctx, id, s.OrgID); err != nil {
+			return notFound(err, fmt.Sprintf("run %q", id))
+		}
+		return s.check(row.RoutingKey, "this run")
+	})
+	if err != nil {
+		return client.Run{}, err
+	}
+	return r.run(row, r.now()), nil
 }
 
 // Jobs are the jobs of a run, with their steps when asked for.
@@ -160,6 +183,10 @@ func jobOf(x db.ReadRunJobsRow, now int64) client.Job {
 		CreatedAt: client.TimeOf(x.CreatedAt), QueuedAt: timePtr(x.QueuedAt), StartedAt: timePtr(x.StartedAt),
 		FinishedAt: timePtr(x.FinishedAt), DurationMs: span(x.StartedAt, x.FinishedAt, now), Error: x.Error,
 		InitFailure: x.InitFailure, KillMethod: x.KillMethod, LogBytes: x.LogBytes,
+		CPUMilli: x.CpuMilli, MemBytes: x.MemBytes,
+	}
+	if x.AgentID.Valid {
+		j.AssignedAt = timePtr(x.AssignedAt)
 	}
 	if j.DisplayName == "" {
 		j.DisplayName = j.Name

@@ -81,7 +81,7 @@ SELECT id, repo FROM execution_runs WHERE org_id = $1 AND number = $2 ORDER BY c
 SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.matrix, j.labels, j.exclude_labels, j.shape,
   j.needs_satisfied, j.allowed_failure, j.attempt, j.dispatch_attempts, j.agent_id, j.unroutable_since, j.provisioning_error,
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
-  j.init_failure, j.kill_method, j.outputs, j.log_bytes,
+  j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
   b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
@@ -89,6 +89,7 @@ LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
 LEFT JOIN agents b ON b.bound_job_id = j.id AND b.state NOT IN ('gone', 'ending')
 LEFT JOIN cluster_instances bn ON bn.instance_id = b.node_id
+LEFT JOIN assignments s ON s.job_id = j.id AND s.attempt = j.attempt
 WHERE j.run_id = $1
 ORDER BY j.idx, j.id;
 
@@ -96,7 +97,7 @@ ORDER BY j.idx, j.id;
 SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.matrix, j.labels, j.exclude_labels, j.shape,
   j.needs_satisfied, j.allowed_failure, j.attempt, j.dispatch_attempts, j.agent_id, j.unroutable_since, j.provisioning_error,
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
-  j.init_failure, j.kill_method, j.outputs, j.log_bytes,
+  j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
   b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
@@ -104,6 +105,7 @@ LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
 LEFT JOIN agents b ON b.bound_job_id = j.id AND b.state NOT IN ('gone', 'ending')
 LEFT JOIN cluster_instances bn ON bn.instance_id = b.node_id
+LEFT JOIN assignments s ON s.job_id = j.id AND s.attempt = j.attempt
 WHERE j.id = $1 AND j.org_id = $2;
 
 -- name: ReadJobPlan :one
