@@ -225,6 +225,10 @@ func world() map[string]any {
 		"POST " + run482 + "/cancel": client.CancelResult{Status: "cancelling", CancelledJobs: 2},
 		"POST /runs/481/cancel":      failed{409, client.Error{Message: "the run has already ended", Details: []string{"status: failed"}}},
 		"POST " + run482 + "/rerun":  client.NewRun{RunID: id, Number: 483},
+		"GET /check-runs": client.CheckRunList{CheckRuns: []client.CheckRun{
+			{RunID: id, RunNumber: 482, Repo: "acme/shop", Workflow: "ci", Context: "kici/ci", State: "running", Wanted: "running", PostedAt: atp(250), CreatedAt: at(0)},
+			{RunID: id, RunNumber: 482, Repo: "acme/shop", Workflow: "ci", Context: "kici/ci/job/test", Wanted: "failure", Attempts: 5, Reason: "denied", Error: "the credential was refused", CreatedAt: at(0), FailingSince: atp(0), GaveUpAt: atp(0)},
+		}},
 		"GET /agents": client.AgentList{Agents: []client.Agent{
 			{ID: "scaler-bare-metal-1", Type: "bare-metal", Scaler: "local", NodeName: "hydra", State: "online", Connected: true, Labels: []string{"linux", "x64"}, JobName: "build", Repo: "acme/shop", RunNumber: 482, JobID: "job-build", RequestedAt: at(0), StateAt: at(3)},
 			{ID: "scaler-bare-metal-2", Type: "bare-metal", Scaler: "local", NodeName: "hydra", State: "booting", Labels: []string{"linux"}, RequestedAt: at(0), StateAt: at(5)},
