@@ -47,6 +47,9 @@ func placeOf(kind, options string) place {
 		Repository string `json:"repository"`
 	}
 	_ = json.Unmarshal([]byte(options), &o)
+	if o.URL == "" {
+		o.URL = map[string]string{source.KindGitHub: "https://github.com", source.KindGitLab: "https://gitlab.com"}[kind]
+	}
 	return place{kind, o.URL, o.Repository}
 }
 

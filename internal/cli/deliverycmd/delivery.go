@@ -155,7 +155,7 @@ What it has started already is not started twice. Only a delivery whose status i
 func printDelivery(c *console.Console, d client.Delivery) error {
 	err := c.Fields(
 		console.Field{Name: "delivery", Value: d.ID}, console.Field{Name: "sender's id", Value: d.DeliveryID}, console.Field{Name: "status", Value: d.Status, Class: class(d.Status)},
-		console.Field{Name: "error", Value: d.Error}, console.Field{Name: "source", Value: d.Source},
+		console.Field{Name: "error", Value: d.Error}, console.Field{Name: "waits until", Value: console.At(d.NextTryAt)}, console.Field{Name: "source", Value: d.Source},
 		console.Field{Name: "event", Value: strings.TrimSpace(d.Event + " " + d.Action)}, console.Field{Name: "repository", Value: d.Repo},
 		console.Field{Name: "ref", Value: strings.TrimSpace(d.Ref + " " + console.ShortSHA(d.SHA))}, console.Field{Name: "received", Value: console.At(&d.ReceivedAt)},
 		console.Field{Name: "attempts", Value: fmt.Sprint(d.Attempts)}, console.Field{Name: "repeats", Value: fmt.Sprint(d.Duplicates)},

@@ -15,7 +15,7 @@ import (
 
 func add(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{Use: "add", Short: "Add a source"}
-	cmd.AddCommand(addLocal(c), addGeneric(c))
+	cmd.AddCommand(addLocal(c), addForge(c, "github"), addForge(c, "gitea"), addForge(c, "gitlab"), addGeneric(c))
 	return cmd
 }
 
@@ -140,6 +140,13 @@ func create(c *console.Console, cmd *cobra.Command, s client.NewSource, in *cons
 				c.Notice("the server cannot read it yet: %s", check.Message)
 			}
 			c.Notice("run its workflows on every push with \"kici source install-hook %s\", or now with \"kici source trigger %s\"", out.Name, out.Name)
+		}
+		for _, w := range out.Warnings {
+			c.Notice("warning: %s", console.CleanLine(w))
+		}
+		if forges[s.Kind] != "" {
+			c.Notice("let the forge tell of every push: \"kici source install-hook %s\"", out.Name)
+			byHand(c, out.Source, out.Secret)
 		}
 		return nil
 	})

@@ -15,7 +15,8 @@ func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "source", Aliases: []string{"sources"}, Short: "Manage where deliveries and repositories come from",
 	}
-	cmd.AddCommand(add(c), list(c), show(c), remove(c), enable(c, true), enable(c, false), check(c), trigger(c), installHook(c), webhookSecret(c))
+	cmd.AddCommand(add(c), list(c), show(c), remove(c), enable(c, true), enable(c, false), check(c), trigger(c), installHook(c), webhookSecret(c),
+		update(c), rotateSecret(c), dropOldSecret(c), setToken(c), setSSHKey(c), redeliver(c))
 	return cmd
 }
 
@@ -38,7 +39,7 @@ func list(c *console.Console) *cobra.Command {
 
 func table(c *console.Console, out client.SourceList) error {
 	if len(out.Sources) == 0 {
-		c.Notice("no sources; add one with \"kici source add local PATH\"")
+		c.Notice("no sources; add one with \"kici source add local PATH\" or \"kici source add github OWNER/NAME\"")
 		return nil
 	}
 	rows := make([][]console.Cell, len(out.Sources))
@@ -70,13 +71,46 @@ func show(c *console.Console) *cobra.Command {
 }
 
 func fields(c *console.Console, s client.Source) error {
-	return c.Fields(
-		console.Field{Name: "source", Value: s.Name}, console.Field{Name: "kind", Value: s.Kind},
-		console.Field{Name: "enabled", Value: fmt.Sprint(s.Enabled)}, console.Field{Name: "repository", Value: s.Repo},
-		console.Field{Name: "webhook", Value: s.WebhookURL}, console.Field{Name: "options", Value: string(s.Config)},
-		console.Field{Name: "routing key", Value: s.RoutingKey}, console.Field{Name: "id", Value: s.ID},
-		console.Field{Name: "created", Value: console.At(&s.CreatedAt)},
-	)
+	all := []console.Field{
+		{Name: "source", Value: s.Name},
+		{Name: "kind", Value: s.Kind},
+		{Name: "enabled", Value: fmt.Sprint(s.Enabled)},
+		{Name: "repository", Value: s.Repo},
+		{Name: "webhook", Value: s.WebhookURL},
+		{Name: "options", Value: string(s.Config)},
+		{Name: "routing key", Value: s.RoutingKey},
+		{Name: "id", Value: s.ID},
+		{Name: "created", Value: console.At(&s.CreatedAt)},
+	}
+	for _, k := range s.Secrets {
+		text := "set " + console.At(&k.UpdatedAt)
+		if k.EndsAt != nil {
+			text += ", accepted until " + console.At(k.EndsAt)
+		}
+		all = append(all, console.Field{Name: k.Key, Value: text})
+	}
+	if d := s.LastDelivery; d != nil {
+		all = append(all, console.Field{Name: "last delivery", Value: fmt.Sprintf("%s %s %s (%s)", console.At(&d.ReceivedAt), d.Event, d.Status, d.ID)})
+	}
+	if p := s.Poll; p != nil {
+		all = append(all, console.Field{Name: "last look", Value: looked(p)})
+		if p.Message != "" {
+			all = append(all, console.Field{Name: "look says", Value: p.Message, Class: map[bool]string{true: "failed", false: ""}[p.Failures > 0]})
+		}
+	}
+	return c.Fields(all...)
+}
+
+// looked says when kici looked for missed pushes.
+func looked(p *client.SourcePoll) string {
+	text := "never"
+	if p.LastAt != nil {
+		text = console.At(p.LastAt)
+	}
+	if p.Failures > 0 {
+		text += fmt.Sprintf("; %s since, next %s", console.Count(p.Failures, "failure"), console.At(p.NextAt))
+	}
+	return text
 }
 
 func remove(c *console.Console) *cobra.Command {
@@ -142,6 +176,9 @@ func check(c *console.Console) *cobra.Command {
 				return err
 			}
 			err = c.Print(out, func() error {
+				for _, w := range out.Warnings {
+					c.Notice("warning: %s", console.CleanLine(w))
+				}
 				if !out.OK {
 					return fmt.Errorf("%s: %s", args[0], out.Message)
 				}
