@@ -141,41 +141,6 @@ type topic struct {
 	key   string
 }
 
-func (s *server) runsLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.runsView(ctx, c, filterOf(r.URL.Query()))
-		return runsTable(v), err
-	}, topic{store.TopicRunList, c.OrgID})
-}
-
-func (s *server) queueLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.queueView(ctx, c)
-		return queueBody(v), err
-	}, topic{store.TopicQueue, ""}, topic{store.TopicRunList, c.OrgID}, topic{store.TopicScalers, ""})
-}
-
-func (s *server) agentsLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.agentsView(ctx, c, r.URL.Query().Get("all") != "")
-		return agentsBody(v), err
-	}, topic{store.TopicAgents, ""}, topic{store.TopicAssignments, ""})
-}
-
-func (s *server) scalersLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.scalersView(ctx, c)
-		return scalersBody(v), err
-	}, topic{store.TopicScalers, ""}, topic{store.TopicAgents, ""})
-}
-
-func (s *server) deliveriesLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.deliveriesView(ctx, c, "")
-		return deliveriesBody(v), err
-	}, topic{store.TopicDeliveries, ""}, topic{store.TopicRunList, c.OrgID})
-}
-
 func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()

@@ -85,6 +85,9 @@ func next(r *http.Request) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" {
 		return "/runs"
 	}
+	if u.Path == "/start" {
+		return u.RequestURI()
+	}
 	for _, sec := range sections {
 		if u.Path == sec.path || strings.HasPrefix(u.Path, sec.path+"/") {
 			return u.RequestURI()

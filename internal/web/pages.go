@@ -9,32 +9,8 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
-	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/run"
 )
-
-func (s *server) runs(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.runsView(r.Context(), c, filterOf(r.URL.Query()))
-	if err != nil {
-		return err
-	}
-	s.render(w, r, runsPage(v))
-	return nil
-}
-
-func (s *server) runsView(ctx context.Context, c caller, f runFilter) (runsView, error) {
-	rf := read.RunFilter{Workflow: f.Workflow, Repo: f.Repo, Branch: f.Branch, Text: f.Text, Cursor: f.Cursor, Limit: 40}
-	if f.Status != "" {
-		rf.Statuses = []string{f.Status}
-	}
-	list, err := s.Reads.Runs(ctx, c.scope, rf)
-	if err != nil {
-		return runsView{}, err
-	}
-	p := s.frame(c, "runs", "Runs")
-	p.Query = f.Text
-	return runsView{page: p, Filter: f, Runs: list.Runs, Next: list.NextCursor, Live: f.Cursor == ""}, nil
-}
 
 // choice is which run, job, step and line a page shows.
 type choice struct {
@@ -154,76 +130,4 @@ func (s *server) audit(r *http.Request, c caller, action, target string, err err
 		e.Outcome, e.Error = access.Failed, err.Error()
 	}
 	s.Audit.Audit(r.Context(), e)
-}
-
-func (s *server) queue(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.queueView(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.render(w, r, queuePage(v))
-	return nil
-}
-
-func (s *server) queueView(ctx context.Context, c caller) (queueView, error) {
-	q, err := s.Reads.Queue(ctx, c.scope, read.QueueFilter{Limit: 100})
-	if err != nil {
-		return queueView{}, err
-	}
-	sc, err := s.Reads.Scalers(ctx, c.scope)
-	if err != nil {
-		return queueView{}, err
-	}
-	return queueView{page: s.frame(c, "queue", "Queue"), Queue: q, Scalers: sc.Scalers}, nil
-}
-
-func (s *server) agents(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.agentsView(r.Context(), c, r.URL.Query().Get("all") != "")
-	if err != nil {
-		return err
-	}
-	s.render(w, r, agentsPage(v))
-	return nil
-}
-
-func (s *server) agentsView(ctx context.Context, c caller, all bool) (agentsView, error) {
-	list, err := s.Reads.Agents(ctx, c.scope, read.AgentFilter{All: all, Limit: 100})
-	return agentsView{page: s.frame(c, "agents", "Agents"), Agents: list.Agents, All: all}, err
-}
-
-func (s *server) scalers(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.scalersView(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	s.render(w, r, scalersPage(v))
-	return nil
-}
-
-func (s *server) scalersView(ctx context.Context, c caller) (scalersView, error) {
-	list, err := s.Reads.Scalers(ctx, c.scope)
-	return scalersView{page: s.frame(c, "scalers", "Scalers"), Scalers: list.Scalers}, err
-}
-
-func (s *server) deliveries(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.deliveriesView(r.Context(), c, r.URL.Query().Get("cursor"))
-	if err != nil {
-		return err
-	}
-	s.render(w, r, deliveriesPage(v))
-	return nil
-}
-
-func (s *server) deliveriesView(ctx context.Context, c caller, cursor string) (deliveriesView, error) {
-	list, err := s.Reads.Deliveries(ctx, c.scope, read.DeliveryFilter{Cursor: cursor, Limit: 50})
-	return deliveriesView{page: s.frame(c, "deliveries", "Deliveries"), Deliveries: list.Deliveries, Next: list.NextCursor, Live: cursor == ""}, err
-}
-
-func (s *server) delivery(w http.ResponseWriter, r *http.Request, c caller) error {
-	d, err := s.Reads.Delivery(r.Context(), c.scope, r.PathValue("delivery"), false)
-	if err != nil {
-		return err
-	}
-	s.render(w, r, deliveryPage(deliveryView{page: s.frame(c, "deliveries", "Delivery"), Delivery: d, Workflows: decisionsOf(d.Decisions)}))
-	return nil
 }

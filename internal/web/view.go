@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/kici-go/kici/client"
 )
@@ -18,105 +16,11 @@ kici source add local shop /srv/git/shop.git
 kici source install-hook shop
 git push`
 
-// runFilter is what the list of runs shows; it travels in the query.
-type runFilter struct{ Status, Repo, Workflow, Branch, Text, Cursor string }
-
-func filterOf(q url.Values) runFilter {
-	return runFilter{q.Get("status"), q.Get("repo"), q.Get("workflow"), q.Get("branch"), q.Get("q"), q.Get("cursor")}
-}
-
-func (f runFilter) fields() [][2]string {
-	return [][2]string{
-		{"status", f.Status}, {"repo", f.Repo}, {"workflow", f.Workflow}, {"branch", f.Branch}, {"q", f.Text}, {"cursor", f.Cursor},
-	}
-}
-
-func (f runFilter) query() string {
-	q := url.Values{}
-	for _, kv := range f.fields() {
-		if kv[1] != "" {
-			q.Set(kv[0], kv[1])
-		}
-	}
-	return q.Encode()
-}
-
-// with returns the filter with one field changed, at the first page unless that is the change.
-func (f runFilter) with(field, value string) runFilter {
-	f.Cursor = ""
-	switch field {
-	case "status":
-		f.Status = value
-	case "cursor":
-		f.Cursor = value
-	}
-	return f
-}
-
-// keep is what a search keeps of the filter.
-func (f runFilter) keep() (out [][2]string) {
-	for _, kv := range f.fields() {
-		if kv[1] != "" && kv[0] != "q" && kv[0] != "cursor" {
-			out = append(out, kv)
-		}
-	}
-	return out
-}
-
-func (f runFilter) any() bool {
-	f.Cursor = ""
-	return f != runFilter{}
-}
-
-func statusName(s string) string {
-	if s == "" {
-		return "All"
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-// headline answers what a person came to ask.
-func (v runsView) headline() string {
-	running, failed := 0, 0
-	for _, r := range v.Runs {
-		switch r.Display.Class {
-		case "running", "pending":
-			running++
-		case "failed":
-			failed++
-		}
-	}
-	switch {
-	case v.Filter.any() || len(v.Runs) == 0:
-		return "Runs"
-	case running > 0:
-		return count(running, "run is", "runs are") + " in progress"
-	case v.Runs[0].Display.Class == "failed":
-		return "The last run failed"
-	case failed > 0:
-		return fmt.Sprintf("All quiet; %d of the last %d failed", failed, len(v.Runs))
-	}
-	return fmt.Sprintf("All quiet; the last %d went well", len(v.Runs))
-}
-
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-// headline is followed by how long the oldest job waits, when one does.
-func (v queueView) headline() string {
-	if v.Queue.Waiting == 0 {
-		return "Nothing waits"
-	}
-	return count(int(v.Queue.Waiting), "job waits", "jobs wait") + "; the oldest for"
-}
-
-// oldest is since when the oldest job waits.
-func (v queueView) oldest() *client.Time {
-	return &client.Time{Time: time.Now().Add(-time.Duration(v.Queue.OldestMs) * time.Millisecond)}
 }
 
 func (v runView) live() bool { return v.Run.FinishedAt == nil }

@@ -116,8 +116,11 @@ func TestOpenJobIsTheOneToLookAt(t *testing.T) {
 
 func TestRunFilterRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.String()
-		f := runFilter{s.Draw(t, "status"), s.Draw(t, "repo"), s.Draw(t, "workflow"), s.Draw(t, "branch"), s.Draw(t, "text"), s.Draw(t, "cursor")}
+		s := rapid.StringMatching(`([^\s\x00-\x20](.{0,40}[^\s\x00-\x20])?)?`)
+		var f runFilter
+		for _, x := range f.fields() {
+			*x.value = strings.ToValidUTF8(strings.TrimSpace(s.Draw(t, x.name)), "")
+		}
 		q, err := url.ParseQuery(f.query())
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,9 @@ import (
 
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -56,6 +58,7 @@ type Deps struct {
 	Sessions sessions
 	Audit    auditor
 	Actions  actions
+	Intake   intake
 	Hub      hub
 	Base     string // base path, "" or /kici
 	Secure   func(*http.Request) bool
@@ -101,6 +104,16 @@ func New(d Deps) http.Handler {
 	s.page("GET /deliveries/live", access.EventLogRead, s.deliveriesLive)
 	s.page("GET /deliveries", access.EventLogRead, s.deliveries)
 	s.page("GET /deliveries/{delivery}", access.EventLogRead, s.delivery)
+	s.page("POST /deliveries/{delivery}/replay", access.RunTrigger, s.replay)
+	s.page("GET /sources", access.ContextRead, s.sources)
+	s.page("GET /sources/{source}", access.ContextRead, s.source)
+	s.page("POST /sources/{source}/check", access.SourceManage, s.checkSource)
+	s.page("POST /sources/{source}/enable", access.SourceManage, s.enableSource)
+	s.page("POST /sources/{source}/disable", access.SourceManage, s.enableSource)
+	s.page("POST /sources/{source}/trigger", access.RunTrigger, s.triggerSource)
+	s.page("GET /start", access.RunTrigger, s.startForm)
+	s.page("POST /start", access.RunTrigger, s.start)
+	s.mux.HandleFunc("GET /session", s.session)
 	return s.guard(s.mux)
 }
 
@@ -131,10 +144,45 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
 			return
 		}
+		if strings.HasSuffix(r.URL.Path, "/live") {
+			ctx, end := context.WithCancel(r.Context())
+			defer end()
+			go s.whileSignedIn(ctx, r, end)
+			r = r.WithContext(ctx)
+		}
 		if err := h(w, r, c); err != nil {
 			s.answer(w, r, c, err)
 		}
 	})
+}
+
+// sessionEvery is how often an open stream looks whether whoever opened it is still signed in.
+const sessionEvery = 10 * time.Second
+
+// whileSignedIn ends a stream with its session; its page then asks /session and says so.
+func (s *server) whileSignedIn(ctx context.Context, r *http.Request, end context.CancelFunc) {
+	tick := time.NewTicker(sessionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := s.principal(r); errors.Is(err, access.ErrUnauthenticated) {
+			end()
+			return
+		}
+	}
+}
+
+// session answers 204 while somebody is signed in and 401 after: a page that is cut off asks which of both it is.
+func (s *server) session(w http.ResponseWriter, r *http.Request) {
+	status := http.StatusNoContent
+	if _, err := s.principal(r); errors.Is(err, access.ErrUnauthenticated) {
+		status = http.StatusUnauthorized
+	}
+	w.WriteHeader(status)
 }
 
 // answer turns an error into a page.
@@ -143,7 +191,13 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, c caller, err er
 	switch {
 	case r.Context().Err() != nil:
 		return
-	case errors.Is(err, read.ErrNotFound), errors.Is(err, run.ErrNotFound):
+	case errors.Is(err, ingress.ErrInvalid):
+		status, message = http.StatusBadRequest, err.Error()
+	case errors.Is(err, ingress.ErrDisabled):
+		status, message = http.StatusConflict, "The source is disabled."
+	case errors.Is(err, ingress.ErrShed), errors.Is(err, source.ErrUnreachable), errors.Is(err, source.ErrDenied), errors.Is(err, source.ErrMisconfigured):
+		status, message = http.StatusServiceUnavailable, err.Error()
+	case errors.Is(err, read.ErrNotFound), errors.Is(err, run.ErrNotFound), errors.Is(err, ingress.ErrNotFound):
 		status, message = http.StatusNotFound, "There is no such thing, or no longer."
 	case errors.Is(err, read.ErrForbidden):
 		status, message = http.StatusForbidden, "It belongs to another routing key than your token's."

@@ -19,6 +19,7 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/api/read/readtest"
+	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store/storetest"
@@ -116,15 +117,37 @@ func (m *memoryLogs) ReadLines(_ context.Context, ref read.LogRef, step int, cur
 	return out, fmt.Sprintf("c%d", at+len(out)), nil
 }
 
-func (m *memoryLogs) TailLines(ctx context.Context, ref read.LogRef, step int, t read.Tail) ([]client.LogLine, string, error) {
+func (m *memoryLogs) SeekLine(_ context.Context, ref read.LogRef, step int, line int64) (string, int64, error) {
 	m.mu.Lock()
-	end := len(m.lines[fmt.Sprint(ref.Attempt, "/", step)])
-	m.mu.Unlock()
-	if t.UpTo > 0 {
-		end = min(end, int(t.UpTo))
+	defer m.mu.Unlock()
+	n := min(int64(len(m.lines[fmt.Sprint(ref.Attempt, "/", step)])), max(line-1, 0))
+	return fmt.Sprintf("c%d", n), n, nil
+}
+
+func (m *memoryLogs) SearchLines(ctx context.Context, ref read.LogRef, step int, q read.LogQuery) (read.LogFound, error) {
+	all, end, err := m.ReadLines(ctx, ref, step, "", 1<<30)
+	at := 0
+	if q.Cursor != "" {
+		_, _ = fmt.Sscanf(q.Cursor, "c%d", &at)
 	}
-	from := max(0, end-t.Lines)
-	return m.ReadLines(ctx, ref, step, fmt.Sprintf("c%d", from), end-from)
+	if q.Backward {
+		all, end = all[:at], "c0"
+		slices.Reverse(all)
+	} else {
+		all = all[at:]
+	}
+	out := read.LogFound{Next: end, Done: true}
+	for _, l := range all {
+		if !strings.Contains(logs.Fold(logs.Visible(l.Msg)), logs.Fold(q.Text)) {
+			continue
+		}
+		if out.Lines = append(out.Lines, l); len(out.Lines) == q.Limit {
+			out.Done, out.Next = false, fmt.Sprintf("c%d", l.N)
+			break
+		}
+	}
+	out.Searched = int64(len(all))
+	return out, err
 }
 
 // site is a dashboard over a real store.
@@ -133,6 +156,7 @@ type site struct {
 	world   *readtest.World
 	doors   *doors
 	buttons *buttons
+	intake  *fakeIntake
 	logs    *memoryLogs
 	handler http.Handler
 }
@@ -140,10 +164,10 @@ type site struct {
 func newSite(t *testing.T, base string) *site {
 	t.Helper()
 	st := storetest.SQLite(t)
-	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, logs: &memoryLogs{lines: map[string][]string{}}}
+	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, logs: &memoryLogs{lines: map[string][]string{}}}
 	s.handler = http.StripPrefix(base, New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: func() string { return "http://ci" + base }, Logs: s.logs}),
-		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Hub: st, Base: base,
+		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Hub: st, Base: base,
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Log: obs.Discard(),
 	}))
 	return s

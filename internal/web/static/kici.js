@@ -9,20 +9,37 @@
   // Stream is an EventSource that never gives up: it goes on after the last event that arrived, rests while the page is hidden
   // (browsers allow six connections to a server), and says on the page when it is cut off.
   const streams = new Set();
+  let out = false; // the session has ended: nothing here is live any more
+  function say() {
+    const cut = !out && [...streams].some((s) => s.off);
+    document.body.toggleAttribute("data-cut", cut);
+    if ($("#cut")) $("#cut").hidden = !cut;
+    if ($("#out")) $("#out").hidden = !out;
+  }
+  async function signedIn() {
+    let r;
+    try { r = await fetch(base + "/session", { cache: "no-store" }); } catch { return; }
+    if (r.status !== 401 || out) return;
+    out = true;
+    for (const s of [...streams]) s.close();
+    const link = $("#out [data-come-back]");
+    if (link) link.href = base + "/login?next=" + encodeURIComponent(location.pathname.slice(base.length) + location.search);
+    say();
+  }
   class Stream {
     constructor(url) { this.url = url; this.last = ""; this.pause = 500; this.handlers = []; streams.add(this); this.open(); }
     get readyState() { return this.source ? this.source.readyState : 0; }
     open() {
-      if (document.hidden || this.source || !streams.has(this)) return;
+      if (out || document.hidden || this.source || !streams.has(this)) return;
       const url = this.last ? this.url + (this.url.includes("?") ? "&" : "?") + "last=" + encodeURIComponent(this.last) : this.url;
       const s = this.source = new EventSource(url);
       s.onopen = (e) => { this.pause = 500; this.cut(false); this.onopen?.(e); };
-      s.onerror = () => { this.rest(); this.cut(true); this.timer = setTimeout(() => this.open(), this.pause); this.pause = Math.min(this.pause * 2, 5000); };
+      s.onerror = () => { this.rest(); this.cut(true); signedIn(); this.timer = setTimeout(() => this.open(), this.pause); this.pause = Math.min(this.pause * 2, 5000); };
       for (const [name, f] of this.handlers) s.addEventListener(name, f);
     }
     rest() { clearTimeout(this.timer); this.source?.close(); this.source = null; }
     close() { this.rest(); this.cut(false); streams.delete(this); }
-    cut(off) { this.off = off; document.body.toggleAttribute("data-cut", [...streams].some((s) => s.off)); }
+    cut(off) { this.off = off; say(); }
     addEventListener(name, f) {
       const h = (e) => { if (e.lastEventId) this.last = e.lastEventId; f(e); };
       h.of = f;
@@ -148,37 +165,45 @@
   document.addEventListener("click", (e) => {
     const g = e.target.closest(".log .grp .x[role]");
     if (g) fold(g.closest(".l"), g.closest(".l").dataset.folded !== "1");
-    e.target.closest("[data-close]")?.closest("dialog").close();
   });
 
-  // Keys: / search, j k move, Enter open, g r / g q / g a go, ? help.
+  // Keys: / search, j k move, Enter open, g and a letter go, ? help. None is taken while somebody writes or a dialog is open.
   let g = 0;
+  const places = Object.fromEntries($$("[data-key]").map((a) => [a.dataset.key, a.getAttribute("href")]));
+  if ($("#keys")) places.n = base + "/start";
+  const rowsOf = () => $$("tr[data-href], a.job").filter((r) => r.offsetParent);
+  function choose(rows, i) {
+    const r = rows[Math.max(0, Math.min(rows.length - 1, i))];
+    if (!r) return;
+    rows.forEach((x) => x.removeAttribute("aria-selected"));
+    const link = r.matches("a") ? r : $("a", r); // the focus goes along, so that a screen reader says where one is
+    if (!r.matches("a")) r.setAttribute("aria-selected", "true");
+    link?.focus({ preventScroll: true });
+    r.scrollIntoView({ block: "nearest" });
+  }
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input,textarea,select")) {
       if (e.key === "Escape") e.target.blur();
       return;
     }
+    if (document.querySelector("dialog[open]")) return;
     if (e.target.matches(".grp .x")) {
       if (e.key === "Enter" || e.key === " ") { e.target.click(); e.preventDefault(); }
       return;
     }
-    const rows = $$("tr[data-href], a.job").filter((r) => r.offsetParent);
-    const at = rows.findIndex((r) => r.matches("[aria-selected='true'],:focus"));
-    const go = (i) => {
-      const r = rows[Math.max(0, Math.min(rows.length - 1, i))];
-      if (!r) return;
-      rows.forEach((x) => x.removeAttribute("aria-selected"));
-      if (r.matches("a")) r.focus(); else { r.setAttribute("aria-selected", "true"); r.scrollIntoView({ block: "nearest" }); }
-    };
     if (Date.now() - g < 900) {
-      const to = { r: "/runs", q: "/queue", a: "/agents", s: "/scalers", d: "/deliveries" }[e.key];
       g = 0;
-      if (to) { location.href = base + to; e.preventDefault(); return; }
+      if (places[e.key]) { location.href = places[e.key]; e.preventDefault(); return; }
     }
+    const rows = rowsOf();
+    const at = rows.findIndex((r) => r.matches("[aria-selected='true'],:focus"));
     switch (e.key) {
-      case "/": $$("input[type=search]").find((i) => i.offsetParent)?.focus(); e.preventDefault(); break;
-      case "j": go(at + 1); break;
-      case "k": go(at < 0 ? 0 : at - 1); break;
+      case "/": {
+        const box = $$("input[type=search]").find((i) => i.offsetParent);
+        box?.focus(); box?.select(); e.preventDefault(); break;
+      }
+      case "j": choose(rows, at + 1); break;
+      case "k": choose(rows, at < 0 ? 0 : at - 1); break;
       case "Enter": if (at >= 0 && rows[at].dataset.href && e.target === document.body) location.href = rows[at].dataset.href; break;
       case "g": g = Date.now(); break;
       case "?": $("#keys")?.showModal(); break;

@@ -1,0 +1,70 @@
+package web
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+// fakeIntake is a fake of the ingress room.
+type fakeIntake struct {
+	err      error
+	started  []ingress.StartRequest
+	triggers []ingress.TriggerRequest
+	calls    []string
+}
+
+func (f *fakeIntake) Workflows(_ context.Context, _, name, ref string) (ingress.RefWorkflows, error) {
+	if f.err != nil {
+		return ingress.RefWorkflows{}, f.err
+	}
+	if ref == "" {
+		ref = "refs/heads/main"
+	}
+	least, most := 1.0, 9.0
+	return ingress.RefWorkflows{
+		Source: name, Ref: ref, SHA: "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", Title: "fix <b>the</b> thing", DefaultBranch: "main",
+		File: &lock.File{Workflows: []lock.Workflow{
+			{
+				Name: "deploy", SourceFile: ".kici/workflows/deploy.yaml",
+				Jobs: []lock.Job{{Name: "build", RunsOn: lock.Selector{Labels: []string{"linux"}}}, {Name: "ship", Needs: []lock.Need{{Job: "build"}}, Matrix: &lock.Matrix{}}},
+				On: []lock.Trigger{{Type: "dispatch", Manual: true, Inputs: map[string]lock.Input{
+					"env":   {Type: "enum", Values: []string{"dev", "prod"}, Required: true, Description: "where <i>to</i>"},
+					"count": {Type: "integer", Default: 2.0, Min: &least, Max: &most},
+					"share": {Type: "number"},
+					"dry":   {Type: "boolean", Default: true},
+					"note":  {Type: "string", Pattern: "^[a-z ]*$"},
+				}}},
+			},
+			{Name: "ci", SourceFile: ".kici/workflows/ci.yaml", On: []lock.Trigger{{Type: "push"}}, Jobs: []lock.Job{{Name: "test"}}},
+		}},
+	}, nil
+}
+
+func (f *fakeIntake) Start(_ context.Context, r ingress.StartRequest) (string, error) {
+	f.started = append(f.started, r)
+	return "started", f.err
+}
+
+func (f *fakeIntake) Trigger(_ context.Context, r ingress.TriggerRequest) (string, error) {
+	f.triggers = append(f.triggers, r)
+	return "d-1", f.err
+}
+
+func (f *fakeIntake) Check(_ context.Context, _, name string) (ingress.Checked, error) {
+	f.calls = append(f.calls, "check "+name)
+	return ingress.Checked{DefaultBranch: "main", Commit: source.Commit{SHA: "1a2b3c4d5e", Title: "fix"}}, f.err
+}
+
+func (f *fakeIntake) Enable(_ context.Context, _, name string, on bool) error {
+	f.calls = append(f.calls, fmt.Sprint("enable ", name, " ", on))
+	return f.err
+}
+
+func (f *fakeIntake) Replay(_ context.Context, _, id string) error {
+	f.calls = append(f.calls, "replay "+id)
+	return f.err
+}
