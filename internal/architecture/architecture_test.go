@@ -76,7 +76,7 @@ var rooms = map[string][]string{
 	// Programs without a store.
 	"internal/agent":       {layer0, "internal/workflow/lock", "internal/workflow/expr", "internal/git", "internal/agent"},
 	"internal/agent/local": {layer0, "internal/workflow", "internal/plan", "internal/git", "internal/agent"},
-	"internal/cli":         {layer0, "client", "internal/cli", "internal/workflow", "internal/plan", "internal/git", "internal/agent/local"},
+	"internal/cli":         {layer0, "client", "internal/cli", "internal/workflow", "internal/plan", "internal/git", "internal/agent"},
 
 	// The composition root and what tests everything together.
 	"internal/app":          {anything},

@@ -115,6 +115,13 @@ func (r *Runner) Run(changed func(State)) State {
 	}
 }
 
+// State is the run as it is now.
+func (r *Runner) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state()
+}
+
 func (r *Runner) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

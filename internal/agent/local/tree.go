@@ -33,6 +33,7 @@ type Tree struct {
 	Name    string // owner/name, from origin's address; else the directory's name
 	Title   string // first line of HEAD's message
 	Author  string
+	Changed bool // the working tree or the index differ from HEAD
 }
 
 // Inspect looks at a checkout. One that is no git repository, or has no commit, is not an error.
@@ -62,6 +63,11 @@ func Inspect(ctx context.Context, root string) (Tree, error) {
 		}
 	}
 	if t.SHA != "" {
+		status, err := t.git(ctx, "status", "--porcelain", "--no-renames")
+		if err != nil {
+			return t, err
+		}
+		t.Changed = status != ""
 		text, err := t.git(ctx, "log", "-1", "--format=%an%n%s", t.SHA, "--")
 		if err != nil {
 			return t, err

@@ -29,7 +29,8 @@ type Console struct {
 	Getenv   func(string) string
 	Now      func() time.Time
 	Version  string
-	Admin    bool // the kici-admin tree: hints name its variables
+	Self     []string // how to start this program again; nil where that is not known
+	Admin    bool     // the kici-admin tree: hints name its variables
 
 	// Flags of every command.
 	Server  string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/cli/console"
+	"github.com/kici-go/kici/internal/cli/localcmd"
 )
 
 // New returns the noun with its verbs.
@@ -20,7 +21,7 @@ func New(c *console.Console) *cobra.Command {
 its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.
 show, watch and logs mean the newest run when none is named.`,
 	}
-	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c))
+	cmd.AddCommand(list(c), show(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c), localcmd.New(c), localcmd.Guard())
 	return cmd
 }
 

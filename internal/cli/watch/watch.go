@@ -159,7 +159,7 @@ func stepLine(s client.Step) string {
 
 // heading names a run: "acme/shop #482  ci  main 1a2b3c4d  fix the thing".
 func heading(r client.Run) string {
-	text := fmt.Sprintf("%s #%d  %s", r.Repo, r.Number, r.Workflow)
+	text := name(r) + "  " + r.Workflow
 	if r.Branch != "" || r.SHA != "" {
 		text += "  " + r.Branch + " " + console.ShortSHA(r.SHA)
 	}
@@ -174,7 +174,7 @@ func verdict(r client.Run) string {
 	if strings.HasPrefix(r.FailureReason, word+" by ") { // "cancelled by ada" says both
 		word, r.FailureReason = r.FailureReason, ""
 	}
-	text := fmt.Sprintf("%s #%d: %s", r.Repo, r.Number, word)
+	text := name(r) + ": " + word
 	if r.DurationMs != nil {
 		text += " in " + console.Took(*r.DurationMs)
 	}
@@ -182,4 +182,12 @@ func verdict(r client.Run) string {
 		text += " – " + r.FailureReason
 	}
 	return console.CleanLine(text)
+}
+
+// name is the run's; one without a number is not on a server.
+func name(r client.Run) string {
+	if r.Number == 0 {
+		return r.Repo
+	}
+	return fmt.Sprintf("%s #%d", r.Repo, r.Number)
 }

@@ -21,7 +21,7 @@ func compileCmd(c *console.Console) *cobra.Command {
 			"the files itself. With one, it must be current: --check exits with 2 when it is not, and writes nothing.",
 		Example: "  kici compile\n  kici compile --check",
 		RunE: func(*cobra.Command, []string) error {
-			at, err := root(dir)
+			at, err := Root(dir)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func compileCmd(c *console.Console) *cobra.Command {
 }
 
 func compile(c *console.Console, at string, check, strict bool) error {
-	files, err := read(at)
+	files, err := Read(at)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func initCmd(c *console.Console) *cobra.Command {
 		Long:    "Write a commented workflow to .kici/workflows/NAME.yaml. A file that is there already is never overwritten.",
 		Example: "  kici init\n  kici init --name nightly",
 		RunE: func(*cobra.Command, []string) error {
-			at, err := root(dir)
+			at, err := Root(dir)
 			if err != nil {
 				return err
 			}

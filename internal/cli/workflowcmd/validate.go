@@ -35,11 +35,11 @@ func validate(dir string, args []string) (*report, error) {
 	if len(args) > 0 {
 		return validateFiles(args)
 	}
-	at, err := root(dir)
+	at, err := Root(dir)
 	if err != nil {
 		return nil, err
 	}
-	files, err := read(at)
+	files, err := Read(at)
 	if err != nil {
 		return nil, err
 	}

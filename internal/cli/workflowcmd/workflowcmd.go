@@ -27,8 +27,8 @@ func dirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVarP(dir, "dir", "C", "", "work in this checkout instead of the one around the current directory")
 }
 
-// root is the checkout to work in: what was given, else the nearest directory upwards with .kici or .git, else the current one.
-func root(dir string) (string, error) {
+// Root is the checkout to work in: what was given, else the nearest directory upwards with .kici or .git, else the current one.
+func Root(dir string) (string, error) {
 	if dir != "" {
 		info, err := os.Stat(dir)
 		if err != nil {
@@ -55,8 +55,8 @@ func root(dir string) (string, error) {
 	}
 }
 
-// read collects the entries of .kici as git would have them: links are entries of their own and not followed.
-func read(root string) ([]workflow.Source, error) {
+// Read collects the entries of .kici as git would have them: links are entries of their own and not followed.
+func Read(root string) ([]workflow.Source, error) {
 	var files []workflow.Source
 	top := filepath.Join(root, workflow.Dir)
 	err := filepath.WalkDir(top, func(name string, e fs.DirEntry, err error) error {
