@@ -21,7 +21,7 @@ func (r *Reads) CheckRuns(ctx context.Context, s Scope, f CheckRunFilter) (clien
 	err := r.view(ctx, func(q *db.Queries) (err error) {
 		id := ""
 		if f.Run != "" {
-			if id, err = runID(ctx, q, s, f.Run); err != nil {
+			if id, err = visibleRun(ctx, q, s, f.Run); err != nil {
 				return err
 			}
 		}
@@ -42,6 +42,19 @@ func (r *Reads) CheckRuns(ctx context.Context, s Scope, f CheckRunFilter) (clien
 		}
 	}
 	return out, nil
+}
+
+// visibleRun is the id of a run that the caller may see.
+func visibleRun(ctx context.Context, q *db.Queries, s Scope, ref string) (string, error) {
+	id, err := runID(ctx, q, s, ref)
+	if err != nil {
+		return "", err
+	}
+	row, err := q.ReadRun(ctx, id, s.OrgID)
+	if err != nil {
+		return "", notFound(err, fmt.Sprintf("run %q", ref))
+	}
+	return id, s.check(row.RoutingKey, "this run")
 }
 
 // readChecks sums up the commit statuses of a run; nil for one that shows none.

@@ -72,6 +72,7 @@ func Job(name string, needs ...string) lock.Job {
 type NewRun struct {
 	Repo, Key, Workflow, Branch, Title string
 	Jobs                               []lock.Job
+	Checks                             bool // its source shows commit statuses
 }
 
 // Run inserts a run and returns its id. Empty fields have defaults.
@@ -97,6 +98,7 @@ func (w *World) Run(n NewRun) string {
 			Type: "push", Repo: n.Repo, Ref: "refs/heads/" + n.Branch, Branch: n.Branch, Title: n.Title,
 			SHA: "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d",
 		},
+		Checks: n.Checks,
 	})
 	var id string
 	w.Write(func(tx *store.Tx) (err error) {
