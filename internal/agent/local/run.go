@@ -41,6 +41,7 @@ type Runner struct {
 	slots int
 	wake  *service.Wake
 	work  sync.WaitGroup
+	job   func(i int) // runs one job and reports its end; perform, but for tests
 
 	mu         sync.Mutex
 	jobs       []unit
@@ -50,7 +51,6 @@ type Runner struct {
 	cancelling string // why, "" as long as nobody has asked
 	forced     bool
 	reason     string // of the first failure
-	finished   bool
 }
 
 // New prepares a run; Run must be called.
@@ -62,6 +62,7 @@ func New(o Options) *Runner {
 	for _, j := range r.jobs {
 		r.ups[j.ID] = j.Needs
 	}
+	r.job = r.perform
 	return r
 }
 
@@ -104,7 +105,7 @@ func (r *Runner) Run(changed func(State)) State {
 		s := r.state()
 		r.mu.Unlock()
 		for _, i := range starts {
-			r.work.Go(func() { r.perform(i) })
+			r.work.Go(func() { r.job(i) })
 		}
 		changed(s)
 		if s.Status.Terminal() {
