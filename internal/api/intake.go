@@ -141,17 +141,17 @@ func (a *API) check(ctx context.Context, c *caller, name string) (client.SourceC
 	}, nil
 }
 
-type sourceSecret struct {
+type webhookSecret struct {
 	Secret string `json:"secret"`
 }
 
-func (a *API) revealSecret(ctx context.Context, c *caller, in *SourceRef) (sourceSecret, error) {
+func (a *API) revealSecret(ctx context.Context, c *caller, in *SourceRef) (webhookSecret, error) {
 	s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
 	if err != nil {
-		return sourceSecret{}, err
+		return webhookSecret{}, err
 	}
 	text, err := a.d.Origins.RevealSecret(ctx, c.Scope.OrgID, s.Name)
-	return sourceSecret{text}, err
+	return webhookSecret{text}, err
 }
 
 type triggerInput struct {
