@@ -93,6 +93,7 @@ type Server struct {
 	leader   *cluster.Leader
 	runs     *run.Service
 	ingress  *ingress.Service
+	mirrors  *git.Mirrors
 	checks   *check.Service
 	dispatch *dispatch.Dispatcher
 	fleet    *fleet.Fleet
@@ -292,8 +293,10 @@ func (s *Server) openRooms(context.Context) error {
 	s.runs.Observe(s.runMetrics())
 	repos := git.NewRepos(git.ReposOptions{})
 	s.opened("git", func() error { repos.Close(); return nil })
+	factories := sourceFactories(repos)
+	s.openForges(repos, factories)
 	s.ingress = ingress.New(ingress.Deps{
-		Store: s.store, InstanceID: s.data.InstanceID(), Factories: sourceFactories(repos), Secrets: ingressSecrets{s.secrets},
+		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
 		Runs: ingressRuns{s.runs}, Registrations: registration.New(s.store, s.env, s.log), BaseURL: s.URL,
 		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})

@@ -78,6 +78,7 @@ func (s *Server) parts() []part {
 		{"dispatch", s.dispatch.Run},
 		{"gaps", func(ctx context.Context) error { return s.leader.While(ctx, s.ingress.FillGaps) }},
 		{"gauges", s.gauges},
+		{"mirrors", s.sweepMirrors},
 		{"fleet", s.fleet.Run},
 		{"http", s.serve},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/kici-go/kici/internal/source"
@@ -13,8 +12,6 @@ import (
 // Deps are what a source needs from its server.
 type Deps struct {
 	HTTP       *HTTP
-	Now        func() time.Time
-	Log        *slog.Logger
 	WebhookURL func(source.Config) string // where the forge sends deliveries of this source
 }
 
@@ -66,9 +63,6 @@ func New(cfg source.Config, dialect Dialect, mirror Mirror, d Deps) (*Source, er
 	}
 	return &Source{cfg: cfg, opts: o, dialect: dialect, mirror: mirror, api: api, d: d}, nil
 }
-
-// Options are the source's own, with the defaults filled in.
-func (s *Source) Options() Options { return s.opts }
 
 // HasRepo is true.
 func (s *Source) HasRepo() bool { return true }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/source/forge"
 	"github.com/kici-go/kici/internal/source/sourcetest"
@@ -45,7 +44,7 @@ func API(t testing.TB, base string) *forge.API {
 // Deps are a source's, for tests that reach no webhook.
 func Deps(t testing.TB, h *forge.HTTP) forge.Deps {
 	t.Helper()
-	return forge.Deps{HTTP: h, Log: obs.Discard(), WebhookURL: func(c source.Config) string {
+	return forge.Deps{HTTP: h, WebhookURL: func(c source.Config) string {
 		return "https://ci.example.com" + source.WebhookPath(c.Kind, c.OrgID, c.Name)
 	}}
 }
