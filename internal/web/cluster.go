@@ -59,17 +59,17 @@ func size(cpuMilli, memBytes int64) string {
 	return strings.Join(parts, " ")
 }
 
-type segment struct{ Class, X, W string }
+type meterPart struct{ Class, X, W string }
 
 // busyOf is how many agents of a scaler are at work or start for some: neither warm nor ending.
 func busyOf(s client.Scaler) int { return max(0, s.ActiveCount-s.WarmCount-s.EndingCount) }
 
 // meter is the bar of a scaler: used, warm and ending against its cap.
-func meter(s client.Scaler) []segment {
+func meter(s client.Scaler) []meterPart {
 	if s.MaxAgents <= 0 {
 		return nil
 	}
-	var out []segment
+	var out []meterPart
 	x := 0.0
 	for _, p := range []struct {
 		class string
@@ -77,7 +77,7 @@ func meter(s client.Scaler) []segment {
 	}{{"used", busyOf(s)}, {"warm", s.WarmCount}, {"ending", s.EndingCount}} {
 		w := min(100-x, 100*float64(p.n)/float64(s.MaxAgents))
 		if w > 0 {
-			out = append(out, segment{p.class, fmt.Sprintf("%.2f", x), fmt.Sprintf("%.2f", w)})
+			out = append(out, meterPart{p.class, fmt.Sprintf("%.2f", x), fmt.Sprintf("%.2f", w)})
 			x += w
 		}
 	}
