@@ -213,7 +213,7 @@ func containsAny(s string, parts ...string) bool {
 // refusesCommit: the server speaks, but not about single commits, or not about shallow histories.
 func refusesCommit(err error) bool {
 	return containsAny(stderrOf(err), "not our ref", "unadvertised object", "couldn't find remote ref", "shallow capabilities",
-		"Server does not support shallow", "no such ref")
+		"Server does not support shallow", "no such ref", "Cannot obtain needed object")
 }
 
 func unknownCommit(err error) bool {

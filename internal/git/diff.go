@@ -14,16 +14,24 @@ const maxDiffTrees = 20_000
 // ChangedFiles lists the paths that differ between two commits, at most limit of them (ErrTooBig beyond). An empty or
 // all-zero before means a branch that is new: it is compared with where it left the default branch, or with nothing.
 func (r *Repo) ChangedFiles(ctx context.Context, before, after string, limit int) ([]string, error) {
-	if err := CheckSHA(after); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
 	if IsZero(before) {
 		var err error
 		if before, err = r.branchPoint(ctx, after); err != nil {
 			return nil, err
 		}
-	} else if err := CheckSHA(before); err != nil {
+	}
+	return r.compare(ctx, before, after, limit)
+}
+
+// compare is ChangedFiles with what to compare with decided; before "" is the empty tree.
+func (r *Repo) compare(ctx context.Context, before, after string, limit int) ([]string, error) {
+	if err := CheckSHA(after); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if before != "" {
+		if err := CheckSHA(before); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+		}
 	}
 	var changed []string
 	err := r.with(ctx, func(rd *reader) error {
@@ -173,7 +181,7 @@ func (d *diff) entries(name string) ([]treeEntry, error) {
 	if commit, isCommit := strings.CutSuffix(name, "^{tree}"); got[0].kind != "tree" && isCommit {
 		return nil, fmt.Errorf("%s: %w", commit, ErrNotFound)
 	} else if got[0].kind != "tree" {
-		return nil, fmt.Errorf("%w: tree %s is missing from its objects", ErrUnreachable, name)
+		return nil, &missing{name: "tree " + name}
 	}
 	return parseTree(got[0].data, d.idBytes)
 }

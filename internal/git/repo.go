@@ -264,7 +264,7 @@ func (w *walk) entry(name string) (treeEntry, error) {
 			return treeEntry{}, err
 		}
 		if entries, err = parseTree(got[0].data, len(w.sha)/2); err != nil || got[0].kind != "tree" {
-			return treeEntry{}, fmt.Errorf("%w: the tree of %s is missing from its objects", ErrUnreachable, w.sha)
+			return treeEntry{}, &missing{name: "the tree of " + w.sha}
 		}
 	} else if !known {
 		return treeEntry{}, nil // its parent is not there, or not a directory
@@ -273,7 +273,7 @@ func (w *walk) entry(name string) (treeEntry, error) {
 		switch {
 		case e.name != path.Base(name):
 		case e.mode == ModeTree:
-			return e, fmt.Errorf("%w: %s is missing from its objects", ErrUnreachable, name)
+			return e, &missing{name: name}
 		default:
 			return e, nil
 		}
@@ -281,8 +281,21 @@ func (w *walk) entry(name string) (treeEntry, error) {
 	return treeEntry{}, nil
 }
 
+// missing says that the repository lacks an object which its own commits name.
+type missing struct {
+	name  string   // of one, for people
+	blobs []string // the ids of all, when they are files: a partial clone is without them
+}
+
+func (e *missing) Error() string {
+	return fmt.Sprintf("%s: %s is missing from its objects", ErrUnreachable, e.name)
+}
+
+func (e *missing) Unwrap() error { return ErrUnreachable }
+
 func (w *walk) read() ([]File, error) {
 	files := make([]File, len(w.found))
+	var lost missing
 	room := w.q.MaxBytes
 	for start := 0; start < len(files); start += batchNames {
 		batch := w.found[start:min(start+batchNames, len(files))]
@@ -296,11 +309,14 @@ func (w *walk) read() ([]File, error) {
 		}
 		for i, o := range got {
 			if o.kind == "" && batch[i].mode != ModeSubmodule {
-				return nil, fmt.Errorf("%w: %s is missing from its objects", ErrUnreachable, batch[i].name)
+				lost.name, lost.blobs = batch[i].name, append(lost.blobs, batch[i].id)
 			}
 			files[start+i] = File{Path: batch[i].name, Mode: batch[i].mode, Data: o.data}
 			room -= int64(len(o.data))
 		}
+	}
+	if lost.name != "" {
+		return nil, &lost
 	}
 	return files, nil
 }
