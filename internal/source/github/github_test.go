@@ -168,6 +168,20 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// A push of many commits is one big body; GitHub caps it at 25 MB, and so does the source.
+func TestTenMegabyteWebhook(t *testing.T) {
+	r := recorded(t, "push")
+	r.Body = bytes.Replace(r.Body, []byte(`"added":["docs/new.md"]`), []byte(`"added":["`+strings.Repeat("x", 10<<20)+`"]`), 1)
+	s := forgetest.Open(t, Dialect{}, "")
+	got, err := s.Read(r)
+	if err != nil || int64(len(r.Body)) > s.Intake().MaxBody {
+		t.Fatalf("%v, limit %d", err, s.Intake().MaxBody)
+	}
+	if ev, err := s.Normalize(t.Context(), got.Delivery); err != nil || ev.SHA != shaB {
+		t.Errorf("%s %v", ev.SHA, err)
+	}
+}
+
 func TestAddresses(t *testing.T) {
 	d := Dialect{}
 	for _, tc := range [][2]string{
