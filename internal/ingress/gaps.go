@@ -71,7 +71,8 @@ func (s *Service) lookForGaps(ctx context.Context, term int64) error {
 type look struct {
 	row     db.DueSourcePollsRow
 	entry   *entry
-	began   int64
+	began   int64 // by the clock of this process
+	seenAt  int64 // the same by the store's, which deliveries are received by
 	moves   headMoves
 	since   int64 // redeliver_since from now on
 	soon    bool  // look again after GapConfirm
@@ -118,6 +119,10 @@ func (s *Service) examine(ctx context.Context, l *look) error {
 	lister, ok := src.(source.HeadLister)
 	if !ok {
 		return nil
+	}
+	err = s.d.Store.Snapshot(ctx, func(tx *store.Tx) error { l.seenAt = tx.Now(); return nil })
+	if err != nil {
+		return err
 	}
 	seen, err := lister.Heads(reach)
 	if err != nil {
@@ -211,19 +216,19 @@ func (s *Service) startMissed(ctx context.Context, l *look) error {
 func (s *Service) recordLook(ctx context.Context, term int64, l look) error {
 	err := s.d.Store.Lead(ctx, term, func(tx *store.Tx) error {
 		for _, h := range l.moves.Record {
-			p := db.SetSourceHeadParams{SourceID: l.row.SourceID, Ref: h.Ref, Sha: h.SHA, SeenAt: l.began}
+			p := db.SetSourceHeadParams{SourceID: l.row.SourceID, Ref: h.Ref, Sha: h.SHA, SeenAt: l.seenAt}
 			if _, err := tx.SetSourceHead(ctx, p); err != nil {
 				return err
 			}
 		}
 		for _, h := range l.moves.Suspect {
-			p := db.SuspectSourceHeadParams{SourceID: l.row.SourceID, Ref: h.Ref, Sha: h.Was, Pending: h.SHA, SeenAt: l.began}
+			p := db.SuspectSourceHeadParams{SourceID: l.row.SourceID, Ref: h.Ref, Sha: h.Was, Pending: h.SHA, SeenAt: l.seenAt}
 			if _, err := tx.SuspectSourceHead(ctx, p); err != nil {
 				return err
 			}
 		}
 		for _, ref := range l.moves.Gone {
-			if _, err := tx.DropSourceHead(ctx, l.row.SourceID, ref, l.began); err != nil {
+			if _, err := tx.DropSourceHead(ctx, l.row.SourceID, ref, l.seenAt); err != nil {
 				return err
 			}
 		}

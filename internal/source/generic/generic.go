@@ -61,6 +61,7 @@ type Source struct {
 	cfg     source.Config
 	opts    Options
 	secret  string
+	old     string // before a rotation, "" for none
 	allowed []netip.Prefix
 }
 
@@ -74,7 +75,7 @@ func New(cfg source.Config) (*Source, error) {
 		return nil, err
 	}
 	allowed, _ := prefixes(o.VerificationConfig.AllowedIPs)
-	return &Source{cfg: cfg, opts: o, secret: cfg.Secrets["webhook"], allowed: allowed}, nil
+	return &Source{cfg: cfg, opts: o, secret: cfg.Secrets[source.SecretWebhook], old: cfg.Secrets[source.SecretWebhookOld], allowed: allowed}, nil
 }
 
 // NeedsSecret reports whether the method verifies with a shared secret.

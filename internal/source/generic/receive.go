@@ -22,9 +22,11 @@ func (s *Source) Verify(r source.Request) error {
 	ok := false
 	switch s.opts.method() {
 	case HMAC:
-		ok = source.VerifySignature(s.secret, r.Header.Get(s.header(s.opts.VerificationConfig.HeaderName, source.SignatureHeader)), r.Body)
+		signature := r.Header.Get(s.header(s.opts.VerificationConfig.HeaderName, source.SignatureHeader))
+		ok = source.VerifySignature(s.secret, signature, r.Body) || source.VerifySignature(s.old, signature, r.Body)
 	case Bearer:
-		ok = sameSecret(s.secret, bearer(r.Header.Get(s.header(s.opts.VerificationConfig.HeaderName, "Authorization"))))
+		given := bearer(r.Header.Get(s.header(s.opts.VerificationConfig.HeaderName, "Authorization")))
+		ok = sameSecret(s.secret, given) || s.old != "" && sameSecret(s.old, given)
 	case IPs:
 		for _, p := range s.allowed {
 			ok = ok || p.Contains(r.Client.Unmap())

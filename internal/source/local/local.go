@@ -29,6 +29,7 @@ type Source struct {
 	opts    Options
 	repo    *git.Repo
 	webhook string // secret
+	old     string // before a rotation, "" for none
 }
 
 // New checks the options; it does not look at the repository, which may be away for now.
@@ -40,7 +41,7 @@ func New(cfg source.Config, repos *git.Repos) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Source{cfg: cfg, opts: o, repo: repos.Open(o.Path), webhook: cfg.Secrets["webhook"]}, nil
+	return &Source{cfg: cfg, opts: o, repo: repos.Open(o.Path), webhook: cfg.Secrets[source.SecretWebhook], old: cfg.Secrets[source.SecretWebhookOld]}, nil
 }
 
 // Validate says what is wrong with the options.

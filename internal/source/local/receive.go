@@ -27,7 +27,8 @@ func (s *Source) Verify(r source.Request) error {
 	if s.webhook == "" {
 		return fmt.Errorf("%w: source %s has no webhook secret", source.ErrMisconfigured, s.cfg.Name)
 	}
-	if !source.VerifySignature(s.webhook, r.Header.Get(source.SignatureHeader), r.Body) {
+	signature := r.Header.Get(source.SignatureHeader)
+	if !source.VerifySignature(s.webhook, signature, r.Body) && !source.VerifySignature(s.old, signature, r.Body) {
 		return source.ErrUnauthorized
 	}
 	return nil
