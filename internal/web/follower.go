@@ -53,8 +53,11 @@ func positionOf(r *http.Request) (at logPosition) {
 // query is what the log's stream is asked for.
 func (l logView) query() string {
 	q := url.Values{"from": {l.From.String()}}
-	if l.Step != allSteps {
-		q.Set("step", strconv.Itoa(l.Step))
+	if l.Ch.step != allSteps {
+		q.Set("step", strconv.Itoa(l.Ch.step))
+	}
+	if l.Ch.absolute {
+		q.Set("time", "abs")
 	}
 	return q.Encode()
 }
@@ -63,10 +66,9 @@ func (l logView) query() string {
 func (s *server) logLive(w http.ResponseWriter, r *http.Request, c caller) error {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
-	f := &follower{jobs: s.Reads, logs: s.Logs, base: s.Base, scope: c.scope, job: r.PathValue("job"), only: allSteps, at: positionOf(r)}
-	if n, err := strconv.Atoi(r.URL.Query().Get("step")); err == nil {
-		f.only = n
-	}
+	f := &follower{jobs: s.Reads, logs: s.Logs, base: s.Base, scope: c.scope, job: r.PathValue("job"), at: positionOf(r)}
+	ch := choiceOf(r)
+	f.only, f.absolute = ch.step, ch.absolute
 	job, err := s.Reads.Job(ctx, c.scope, f.job)
 	if err != nil {
 		return err
@@ -90,8 +92,10 @@ type follower struct {
 	base  string
 	scope read.Scope
 	job   string
-	only  int
+	only  int // allSteps, or the only step
 	at    logPosition
+
+	absolute bool // times of day
 }
 
 // draw sends all that has arrived since the last call. It leaves a step only when that is complete (read.StepComplete).
@@ -130,16 +134,6 @@ func (f *follower) draw(ctx context.Context) error {
 	return nil
 }
 
-// shownSteps are the steps that may have lines: all that began, or the only one.
-func shownSteps(job client.Job, only int) (out []client.Step) {
-	for _, st := range job.Steps {
-		if st.StartedAt != nil && (only == allSteps || st.Index == only) {
-			out = append(out, st)
-		}
-	}
-	return out
-}
-
 // drawStep sends what is new in one step.
 func (f *follower) drawStep(ctx context.Context, job client.Job, st client.Step) error {
 	for {
@@ -154,15 +148,16 @@ func (f *follower) drawStep(ctx context.Context, job client.Job, st client.Step)
 		if len(lines) == 0 && part.Head == "" {
 			return nil
 		}
+		style := lineStyle{step: st.Index, start: startOf(st), all: f.only == allSteps, absolute: f.absolute}
 		for _, l := range lines {
-			part.Lines = append(part.Lines, renderLine(st.Index, l, startOf(st)))
+			part.Lines = append(part.Lines, style.line(l))
 		}
 		if len(lines) > 0 {
 			f.at.Cursor = next
 		}
-		v := runView{page: page{Base: f.base}, Run: client.RunDetail{Run: client.Run{ID: job.RunID}}, Job: &job}
+		v := logView{Base: f.base, Job: job, Ch: choice{step: f.only, absolute: f.absolute}, Own: f.only != allSteps}
 		var b bytes.Buffer
-		if err := logLines(v, part).Render(ctx, &b); err != nil {
+		if err := flatLines(v, part).Render(ctx, &b); err != nil {
 			return err
 		}
 		if err := f.send(f.at.String(), "lines", b.String()); err != nil {

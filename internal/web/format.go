@@ -100,7 +100,7 @@ func ago(t client.Time) string {
 }
 
 // actionKey makes a form safe to send twice: it becomes the Idempotency-Key.
-func (v runView) actionKey() string { return "web-" + rand.Text() }
+func actionKey() string { return "web-" + rand.Text() }
 
 func labels(set []string) string { return text(strings.Join(set, " ")) }
 

@@ -17,6 +17,7 @@ import (
 const (
 	liveEvery = 150 * time.Millisecond
 	liveQuiet = 15 * time.Second
+	liveShare = 4 // a page that takes long to draw rests that many times as long
 )
 
 // stream is one open server-sent event connection.
@@ -94,6 +95,7 @@ func (s *server) follow(ctx context.Context, st *stream, subs []*store.Subscript
 	quiet := time.NewTicker(liveQuiet)
 	defer quiet.Stop()
 	for {
+		began := time.Now()
 		if err := draw(); err != nil {
 			if errors.Is(err, errEnd) {
 				return st.raw("end", "")
@@ -103,7 +105,7 @@ func (s *server) follow(ctx context.Context, st *stream, subs []*store.Subscript
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(liveEvery):
+		case <-time.After(max(liveEvery, liveShare*time.Since(began))):
 		}
 		select {
 		case <-ctx.Done():
@@ -139,38 +141,6 @@ func (s *server) live(w http.ResponseWriter, r *http.Request, body func(context.
 type topic struct {
 	topic store.Topic
 	key   string
-}
-
-func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	ctx, stop := context.WithCancel(r.Context())
-	defer stop()
-	v, err := s.runView(ctx, c, choiceOf(r))
-	if err != nil {
-		return err
-	}
-	st := openStream(w)
-	subs := []*store.Subscription{s.Hub.Subscribe(store.TopicRuns, v.Run.ID)}
-	return s.quietly(r, s.follow(ctx, st, subs, func() error {
-		v, err := s.runView(ctx, c, choiceOf(r))
-		if err != nil {
-			return err
-		}
-		if err := st.send(ctx, "run", runBody(v)); err != nil {
-			return err
-		}
-		if v.Job != nil {
-			if err := st.send(ctx, "job", jobHead(v)); err != nil {
-				return err
-			}
-			if err := st.send(ctx, "steps", stepList(v)); err != nil {
-				return err
-			}
-		}
-		if v.Run.FinishedAt != nil {
-			return errEnd
-		}
-		return nil
-	}))
 }
 
 // quietly swallows what goes wrong after a stream was opened: its headers are out, and the page reconnects.

@@ -1,35 +1,37 @@
 package web
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
 )
 
-// allSteps is the choice of no single step.
-const allSteps = -1
-
-// How many lines a page shows: of one step among all, of one step alone, and in all.
+// How many lines a page shows: of one step among all, in all, and of one step alone; and how many come at once when a reader
+// scrolls.
 const (
 	linesPerStep = 400
-	linesAlone   = 2000
 	linesInAll   = 3000
+	linesAlone   = 1000
+	linesMore    = 500
 )
 
 // logView is the part of a job's log that a page shows.
 type logView struct {
+	Base string
+	Job  client.Job
+	Ch   choice
+	Own  bool // on the job's own page, where lines are links of their own
+
 	Parts []logSection
 	Live  bool
 	From  logPosition // where the stream goes on
-	Step  int         // allSteps, or the only one
-	More  bool        // lines follow the shown window
+
+	First, Last, Total int64 // lines of the only step: shown, and in all
+	Match, Prev, Next  int64 // lines that contain what is looked for: the chosen one, and those beside it; 0 = none
+	Found              *finding
 }
 
 // logSection is lines of one step.
@@ -39,70 +41,127 @@ type logSection struct {
 	Class   string
 	Skipped int64 // lines before the first shown one
 	Lines   []logLine
+	Show    int64 // the line that a person came for
 }
 
-// log reads what a page shows of a job's log. at > 0 asks for the window of one step that ends at that line. Steps are read
-// last first: when a later step has lines, the earlier ones have all of theirs (see follower.draw).
-func (s *server) log(ctx context.Context, job client.Job, step int, at int64) (logView, error) {
-	v := logView{Step: step, Live: job.FinishedAt == nil && at == 0, From: logPosition{Attempt: job.Attempt}}
-	steps := shownSteps(job, step)
-	left, found := linesInAll, false
-	for _, st := range slices.Backward(steps) {
-		n := linesAlone
-		if step == allSteps {
-			n = max(1, min(linesPerStep, left))
-		}
-		part, next, err := s.tail(ctx, refOf(job), st, tailOf{lines: n, upTo: at})
-		if err != nil {
-			return v, err
-		}
-		if v.Live && !found && len(part.Lines) == 0 && st.Index != steps[0].Index {
-			continue // the stream shows its head when it is its turn
-		}
-		if !found {
-			found, v.From = true, logPosition{job.Attempt, st.Index, true, next}
-		}
-		left -= len(part.Lines)
-		part.Class = stepClass(st)
-		if step == allSteps {
-			part.Head = st.Name
-		}
-		v.Parts = append(v.Parts, part)
+func (s logSection) items() []logItem { return items(s.Lines, s.Show) }
+
+// log reads what a page shows of a job's log.
+func (s *server) log(ctx context.Context, job client.Job, ch choice) (logView, error) {
+	v := logView{Base: s.Base, Job: job, Ch: ch, Live: job.FinishedAt == nil}
+	if ch.attempt > 0 && ch.attempt != job.Attempt {
+		v.Live = false
 	}
-	slices.Reverse(v.Parts)
-	if at > 0 && len(v.Parts) == 1 {
-		more, _, err := s.Logs.ReadLines(ctx, refOf(job), step, v.From.Cursor, 1)
-		if err != nil {
-			return v, err
-		}
-		v.More = len(more) > 0
+	v.From = logPosition{Attempt: v.ref().Attempt}
+	if ch.step == allSteps {
+		return v, s.allSteps(ctx, &v)
 	}
-	return v, nil
+	i := slices.IndexFunc(job.Steps, func(st client.Step) bool { return st.Index == ch.step })
+	if i < 0 {
+		return v, nil
+	}
+	return v, s.oneStep(ctx, &v, job.Steps[i])
+}
+
+// ref names the log of the chosen attempt.
+func (v logView) ref() read.LogRef {
+	ref := refOf(v.Job)
+	ref.Attempt = cmp.Or(v.Ch.attempt, ref.Attempt)
+	return ref
 }
 
 func refOf(job client.Job) read.LogRef {
 	return read.LogRef{RunID: job.RunID, JobID: job.ID, Attempt: job.Attempt}
 }
 
-type tailOf struct {
-	lines int
-	upTo  int64 // last line to show; 0 = the end
+// steps are those that may have lines: of the current attempt all that began, of an earlier one all.
+func (v logView) steps() []client.Step {
+	if v.ref().Attempt != v.Job.Attempt {
+		return v.Job.Steps
+	}
+	return shownSteps(v.Job, v.Ch.step)
 }
 
-// tail reads the last lines of a step.
-func (s *server) tail(ctx context.Context, ref read.LogRef, st client.Step, t tailOf) (logSection, string, error) {
-	part := logSection{Step: st.Index}
-	lines, next, err := read.TailLines(ctx, s.Logs, ref, st.Index, read.Tail{Lines: t.lines, UpTo: t.upTo})
-	if err != nil {
-		return part, "", err
+func (v logView) style(st client.Step) lineStyle {
+	style := lineStyle{step: st.Index, all: v.Ch.step == allSteps, absolute: v.Ch.absolute, find: v.Ch.find}
+	if v.ref().Attempt == v.Job.Attempt {
+		style.start = startOf(st)
+	}
+	return style
+}
+
+// allSteps reads the end of every step, last step first: when a later one has lines, the earlier ones have all of theirs (see
+// follower.draw).
+func (s *server) allSteps(ctx context.Context, v *logView) error {
+	steps := v.steps()
+	left, found := linesInAll, false
+	for _, st := range slices.Backward(steps) {
+		lines, next, err := read.TailLines(ctx, s.Logs, v.ref(), st.Index, read.Tail{Lines: max(1, min(linesPerStep, left))})
+		if err != nil {
+			return err
+		}
+		if v.Live && !found && len(lines) == 0 && st.Index != steps[0].Index {
+			continue // the stream shows its head when it is its turn
+		}
+		if !v.Live && len(lines) == 0 && v.ref().Attempt != v.Job.Attempt {
+			continue // it did not run in that attempt
+		}
+		if !found {
+			found, v.From = true, logPosition{v.ref().Attempt, st.Index, true, next}
+		}
+		left -= len(lines)
+		v.Parts = append(v.Parts, section(st, lines, v.style(st)))
+	}
+	slices.Reverse(v.Parts)
+	return nil
+}
+
+func section(st client.Step, lines []client.LogLine, style lineStyle) logSection {
+	out := logSection{Step: st.Index, Class: stepClass(st)}
+	if style.all {
+		out.Head = st.Name
 	}
 	if len(lines) > 0 {
-		part.Skipped = lines[0].N - 1
+		out.Skipped = lines[0].N - 1
+	}
+	if style.start == 0 && len(lines) > 0 {
+		style.start = lines[0].TS // an earlier attempt: when its steps began is not known any more
 	}
 	for _, l := range lines {
-		part.Lines = append(part.Lines, renderLine(st.Index, l, startOf(st)))
+		out.Lines = append(out.Lines, style.line(l))
 	}
-	return part, next, nil
+	return out
+}
+
+// oneStep reads a window of one step: around the chosen line, else its end when that tells most, else its start.
+func (s *server) oneStep(ctx context.Context, v *logView, st client.Step) error {
+	_, total, err := s.Logs.SeekLine(ctx, v.ref(), st.Index, lastLine)
+	if err != nil {
+		return err
+	}
+	v.Total = total
+	if err := s.match(ctx, v, st.Index); err != nil {
+		return err
+	}
+	line := cmp.Or(v.Ch.line, v.Match)
+	if line == 0 && (v.Live || st.Display.Class == "failed" || st.Display.Class == "allowed" || st.FinishedAt == nil) {
+		line = lastLine
+	}
+	v.First = max(total-linesAlone, 0) + 1
+	if line = max(line, 1); line <= total && (line < v.First || v.Ch.line != lastLine && v.Ch.line > 0) {
+		v.First = (line-1)/linesAlone*linesAlone + 1
+	}
+	lines, next, err := read.Window(ctx, s.Logs, v.ref(), st.Index, v.First, min(v.First+linesAlone-1, total))
+	if err != nil {
+		return err
+	}
+	v.Last = v.First + int64(len(lines)) - 1
+	v.Live = v.Live && v.Last >= total
+	v.From = logPosition{v.ref().Attempt, st.Index, true, next}
+	part := section(st, lines, v.style(st))
+	part.Skipped, part.Show = 0, min(line, total)
+	v.Parts = []logSection{part}
+	return nil
 }
 
 func startOf(st client.Step) int64 {
@@ -112,56 +171,12 @@ func startOf(st client.Step) int64 {
 	return st.StartedAt.UnixMilli()
 }
 
-// logRaw sends the log of a step, or of all steps one after the other, as text. It works while the job runs.
-func (s *server) logRaw(w http.ResponseWriter, r *http.Request, c caller) error {
-	job, err := s.Reads.Job(r.Context(), c.scope, r.PathValue("job"))
-	if err != nil {
-		return err
-	}
-	only := allSteps
-	if q := r.URL.Query().Get("step"); q != "" {
-		if only, err = strconv.Atoi(q); err != nil {
-			return fmt.Errorf("%w: step %q is not a number", read.ErrInvalid, q)
-		}
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Content-Disposition", fmt.Sprintf("inline; filename=%q", fileName(job.Name)+".log"))
+// shownSteps are the steps that may have lines: all that began, or the only one.
+func shownSteps(job client.Job, only int) (out []client.Step) {
 	for _, st := range job.Steps {
-		if only != allSteps && st.Index != only {
-			continue
-		}
-		if err := s.copyRaw(r.Context(), w, refOf(job), st.Index); err != nil {
-			s.Log.Warn("send raw log", "job_id", job.ID, "err", err)
-			return nil // the header is out; what was sent stands
+		if st.StartedAt != nil && (only == allSteps || st.Index == only) {
+			out = append(out, st)
 		}
 	}
-	return nil
-}
-
-func (s *server) copyRaw(ctx context.Context, w io.Writer, ref read.LogRef, step int) error {
-	cursor := ""
-	for {
-		lines, next, err := s.Logs.ReadLines(ctx, ref, step, cursor, read.MaxLogLimit)
-		if err != nil || len(lines) == 0 {
-			return err
-		}
-		var b strings.Builder
-		for _, l := range lines {
-			b.WriteString(l.Msg)
-			b.WriteByte('\n')
-		}
-		if _, err := io.WriteString(w, b.String()); err != nil {
-			return err
-		}
-		cursor = next
-	}
-}
-
-func fileName(job string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '-' || r == '.' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '-'
-	}, job)
+	return out
 }

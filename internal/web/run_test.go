@@ -55,7 +55,7 @@ func TestPagesShowHostileTextAsText(t *testing.T) {
 	runID, jobID := s.running(readtest.NewRun{Title: hostile, Branch: "x" + hostile, Workflow: hostile, Jobs: []lock.Job{j, readtest.Job("later", "build")}})
 	s.world.Step(runID, jobID, "agent-1", wire.StepStatus{Seq: 2, StepIndex: 1, Name: hostile, Status: "running", StartedAt: 1000})
 	s.logs.write(1, 1, hostile, "\x1b[31m"+hostile, "::group::"+hostile, "::error::"+hostile)
-	for _, path := range []string{"/runs", "/runs/" + runID, "/runs/" + runID + "/jobs/" + jobID + "?step=1", "/runs?q=" + "%3Cscript%3E", "/queue", "/agents", "/scalers", "/deliveries"} {
+	for _, path := range []string{"/runs", "/runs/" + runID, "/runs/" + runID + "/jobs/" + jobID + "?step=1", "/runs/" + runID + "/jobs/" + jobID + "?q=script", "/runs/" + runID + "?name=%3Cscript%3E", "/runs?q=" + "%3Cscript%3E", "/queue", "/agents", "/scalers", "/deliveries"} {
 		r := s.ask("owner", http.MethodGet, path, nil)
 		text := body(t, r)
 		if r.StatusCode != http.StatusOK {
@@ -82,11 +82,12 @@ func TestEveryLinkStaysBelowTheBasePath(t *testing.T) {
 	runID, jobID := s.running(readtest.NewRun{})
 	s.step(runID, jobID, 2, 1, "running")
 	s.logs.write(1, 1, "a line")
-	for _, path := range []string{"/runs", "/runs/" + runID, "/queue", "/agents", "/scalers", "/deliveries", "/login", "/nothing"} {
+	job := "/runs/" + runID + "/jobs/" + jobID
+	for _, path := range []string{"/runs", "/runs/" + runID, job, job + "?step=1", job + "?q=line", "/queue", "/agents", "/scalers", "/deliveries", "/login", "/nothing"} {
 		text := body(t, s.ask("owner", http.MethodGet, "/ci"+path, nil))
-		for _, attribute := range []string{"href", "src", "action", "sse-connect", "data-stream", "data-href"} {
+		for _, attribute := range []string{"href", "src", "action", "sse-connect", "data-stream", "data-href", "data-live", "data-job", "data-window"} {
 			for _, rest := range strings.Split(text, " "+attribute+`="`)[1:] {
-				if to, _, _ := strings.Cut(rest, `"`); !strings.HasPrefix(to, "/ci/") && !strings.HasPrefix(to, "#") {
+				if to, _, _ := strings.Cut(rest, `"`); !strings.HasPrefix(to, "/ci/") && !strings.HasPrefix(to, "#") && !strings.HasPrefix(to, "?") {
 					t.Errorf("%s: %s=%q", path, attribute, to)
 				}
 			}
@@ -114,32 +115,48 @@ func TestLogWindow(t *testing.T) {
 		return body(t, s.ask("owner", http.MethodGet, "/runs/"+runID+"/jobs/"+jobID+query, nil))
 	}
 	for _, c := range []struct {
-		query       string
-		first, last int
-		more, live  bool
+		query          string
+		first, last    int
+		up, down, live bool
 	}{
-		{"", 4601, 5000, false, true},
-		{"?step=1", 3001, 5000, false, true},
-		{"?step=1&at=3000", 1001, 3000, true, false},
-		{"?step=1&at=5000", 3001, 5000, false, false},
-		{"?step=1&at=10", 1, 10, true, false},
-		{"?at=10", 4601, 5000, false, true},
-		{"?step=-3&at=x", 4601, 5000, false, true},
+		{"?step=1", 4001, 5000, true, false, true},
+		{"?step=1&line=end", 4001, 5000, true, false, true},
+		{"?step=1&line=3000", 2001, 3000, true, true, false},
+		{"?step=1&line=3001", 3001, 4000, true, true, false},
+		{"?step=1&line=1", 1, 1000, false, true, false},
+		{"?step=1&line=-7", 1, 1000, false, true, false},
+		{"?step=1&line=5000", 4001, 5000, true, false, true},
+		{"?step=1&line=9999999", 4001, 5000, true, false, true},
+		{"?step=1&line=99999999999999999999", 4001, 5000, true, false, true},
+		{"?step=1&q=line+77", 1, 1000, false, true, false},
 	} {
 		text := page(c.query)
-		has := func(n int) bool { return strings.Contains(text, fmt.Sprintf(`id="L1.%d"`, n)) }
+		has := func(n int) bool { return strings.Contains(text, fmt.Sprintf(`id="L%d"`, n)) }
 		if !has(c.first) || has(c.first-1) || !has(c.last) || has(c.last+1) {
 			t.Errorf("%q does not show exactly %d to %d", c.query, c.first, c.last)
 		}
-		if got := strings.Contains(text, "More lines follow"); got != c.more {
-			t.Errorf("%q: more lines %v", c.query, got)
-		}
-		if got := strings.Contains(text, "data-stream"); got != c.live {
-			t.Errorf("%q: live %v", c.query, got)
+		for part, want := range map[string]bool{`data-more="up"`: c.up, `data-more="down"`: c.down, "data-stream": c.live} {
+			if got := strings.Contains(text, part); got != want {
+				t.Errorf("%q: %s is there: %v", c.query, part, got)
+			}
 		}
 	}
+	for _, query := range []string{"", "?line=10", "?step=-3&line=x"} {
+		if text := page(query); !strings.Contains(text, `id="L1.4601"`) || strings.Contains(text, `id="L1.4600"`) || !strings.Contains(text, "4600 earlier lines") {
+			t.Errorf("%q does not show the last lines of all steps", query)
+		}
+	}
+	for query, want := range map[string]int{"first=11&last=510": 500, "first=4991&last=5490": 10, "first=6000&last=6001": 0, "first=0&last=3": -1, "first=1&last=1001": -1, "first=5&last=4": -1, "": -1} {
+		r := s.ask("owner", http.MethodGet, "/runs/"+runID+"/jobs/"+jobID+"/log/window?step=1&"+query, nil)
+		if n := strings.Count(body(t, r), `id="L`); r.StatusCode == http.StatusOK && n != want || r.StatusCode == http.StatusBadRequest && want >= 0 {
+			t.Errorf("window %q: %d with %d lines", query, r.StatusCode, n)
+		}
+	}
+	if text := body(t, s.ask("owner", http.MethodGet, "/runs/"+runID+"/jobs/"+jobID+"/log.txt?step=1&line=77", nil)); text != "line 77\n" {
+		t.Errorf("one raw line is %q", text)
+	}
 	raw := s.ask("owner", http.MethodGet, "/runs/"+runID+"/jobs/"+jobID+"/log.txt?step=1", nil)
-	if text := body(t, raw); strings.Count(text, "\n") != 5000 || raw.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if text := body(t, raw); strings.Count(text, "\n") != 5000 || raw.Header.Get("Content-Disposition") != `inline; filename="build-step-1.log"` || raw.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("raw has %d lines of %s", strings.Count(text, "\n"), raw.Header.Get("Content-Type"))
 	}
 }
@@ -252,7 +269,7 @@ func TestFollowerOfOneStepShowsNoHeading(t *testing.T) {
 	if err := f.draw(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if len(out.events) != 2 || out.events[1] != fmt.Sprintf("lines L1.%d", read.MaxLogLimit+1) {
+	if len(out.events) != 2 || out.events[1] != fmt.Sprintf("lines L%d", read.MaxLogLimit+1) {
 		t.Errorf("%d events, the last %.80q", len(out.events), out.events[len(out.events)-1])
 	}
 }
@@ -323,7 +340,7 @@ func TestStreamsOverARealConnection(t *testing.T) {
 	defer cancel()
 	path := srv.URL + "/runs/" + runID
 	page := events(t, ctx, path+"/live?job="+jobID)
-	receive(t, page, "run")
+	receive(t, page, "patch")
 	log := events(t, ctx, path+"/jobs/"+jobID+"/log/live")
 	first := receive(t, log, "lines")
 	if !strings.Contains(first[2], `id="L1.2"`) {

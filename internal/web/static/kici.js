@@ -1,4 +1,4 @@
-// Only what a page without scripts cannot do: live streams, a log that follows, folded groups, keys, clocks that count on.
+// Only what a page without scripts cannot do: live streams, keys, clocks that count on. The log has a script of its own, log.js.
 // htmx and its SSE extension swap what changed; idiomorph keeps what did not.
 (() => {
   "use strict";
@@ -61,117 +61,14 @@
       !(name === "open" && el.localName === "details" || name === "aria-selected");
   }
 
-  // The log. It keeps to its end until the reader scrolls up; Follow takes it back. Old lines leave a page that follows.
-  const log = $("#log");
-  const button = $("#follow");
-  const [most, keep] = [3000, 2000];
-  let follow = true;
-  const toEnd = () => { if (log && follow) log.scrollTop = log.scrollHeight; };
-  let pending = []; // what arrived since the last frame
-  function append(html) {
-    if (pending.push(html) === 1) requestAnimationFrame(draw);
-  }
-  function draw() {
-    let lines = 0, from = pending.length;
-    while (from > 0 && !(follow && lines > keep)) lines += pending[--from].split("<div").length - 1;
-    const some = from > 0; // a burst: not even all that is new
-    if (some) log.replaceChildren();
-    log.insertAdjacentHTML("beforeend", pending.slice(from).join(""));
-    pending = [];
-    if (!follow) return;
-    if (some || log.children.length > most) prune();
-    foldNew();
-    toEnd();
-  }
-  function prune() {
-    const range = document.createRange();
-    const last = log.children[log.children.length - keep];
-    if (last) { range.setStart(log, 0); range.setEndBefore(last); range.deleteContents(); }
-    const note = document.createElement("span");
-    note.className = "more";
-    note.textContent = "earlier lines left this page; they are under Raw";
-    log.prepend(note);
-  }
-  if (log && log.dataset.stream) {
-    const s = new Stream(log.dataset.stream);
-    s.addEventListener("lines", (e) => append(e.data));
-    s.addEventListener("fresh", () => { pending = []; log.replaceChildren(); }); // another attempt began
-    s.addEventListener("end", () => { s.close(); delete log.dataset.stream; button.hidden = true; });
-    log.addEventListener("scroll", () => {
-      follow = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-      button.hidden = follow || !log.dataset.stream;
-    }, { passive: true });
-    button.addEventListener("click", () => { follow = true; button.hidden = true; toEnd(); });
-  }
-
-  // Groups fold when they are complete; a group with an error, or with the line that was linked to, stays open.
-  function members(head) {
-    const out = [];
-    for (let n = head.nextElementSibling; n && !n.matches(".grp,.step"); n = n.nextElementSibling) {
-      if (n.matches(".endgrp")) return out;
-      out.push(n);
-    }
-    return null;
-  }
-  function fold(head, shut) {
-    const lines = members(head) || [];
-    head.dataset.folded = shut ? "1" : "0";
-    $(".x", head).setAttribute("aria-expanded", String(!shut));
-    for (const l of lines) l.hidden = shut;
-  }
-  function foldNew() {
-    for (const head of $$(".grp:not([data-folded])", log)) {
-      const lines = members(head);
-      if (!lines) continue;
-      const x = $(".x", head);
-      x.setAttribute("role", "button");
-      x.tabIndex = 0;
-      const n = document.createElement("span");
-      n.className = "n";
-      n.textContent = " " + lines.length + (lines.length === 1 ? " line" : " lines");
-      x.append(n);
-      const target = location.hash.slice(1);
-      fold(head, !lines.some((l) => l.matches(".err") || l.id === target));
-    }
-  }
-  function toHash() {
-    const m = /^#L(\d+)\.(\d+)$/.exec(location.hash);
-    if (!m || !log) return false;
-    const line = document.getElementById(location.hash.slice(1));
-    if (!line) { // not on this page: ask for the window around it, once
-      const q = new URLSearchParams(location.search);
-      if (q.get("at")) return false;
-      location.replace(location.pathname + "?step=" + m[1] + "&at=" + (Number(m[2]) + 40) + location.hash);
-      return true;
-    }
-    if (line.hidden) {
-      let head = line;
-      while (head && !head.matches(".grp")) head = head.previousElementSibling;
-      if (head) fold(head, false);
-    }
-    follow = false;
-    if (button) button.hidden = !log.dataset.stream;
-    line.scrollIntoView({ block: "center" });
-    return true;
-  }
-  if (log) {
-    foldNew();
-    if (!toHash() && (log.dataset.stream || log.dataset.bottom)) toEnd();
-    addEventListener("hashchange", toHash);
-  }
   const chosen = $(".fan a.job[aria-current]");
   if (chosen) chosen.parentElement.scrollTop = chosen.offsetTop - chosen.parentElement.offsetTop - 60;
-
-  document.addEventListener("click", (e) => {
-    const g = e.target.closest(".log .grp .x[role]");
-    if (g) fold(g.closest(".l"), g.closest(".l").dataset.folded !== "1");
-  });
 
   // Keys: / search, j k move, Enter open, g and a letter go, ? help. None is taken while somebody writes or a dialog is open.
   let g = 0;
   const places = Object.fromEntries($$("[data-key]").map((a) => [a.dataset.key, a.getAttribute("href")]));
   if ($("#keys")) places.n = base + "/start";
-  const rowsOf = () => $$("tr[data-href], a.job").filter((r) => r.offsetParent);
+  const rowsOf = () => $$("tr[data-href], a.job, a.tl, .job-page #steps a").filter((r) => r.offsetParent);
   function choose(rows, i) {
     const r = rows[Math.max(0, Math.min(rows.length - 1, i))];
     if (!r) return;
@@ -187,10 +84,6 @@
       return;
     }
     if (document.querySelector("dialog[open]")) return;
-    if (e.target.matches(".grp .x")) {
-      if (e.key === "Enter" || e.key === " ") { e.target.click(); e.preventDefault(); }
-      return;
-    }
     if (Date.now() - g < 900) {
       g = 0;
       if (places[e.key]) { location.href = places[e.key]; e.preventDefault(); return; }
