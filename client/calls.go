@@ -180,3 +180,24 @@ func (c *Client) WhoAmI(ctx context.Context) (out Identity, err error) {
 func (c *Client) LoginLink(ctx context.Context) (out LoginLink, err error) {
 	return out, c.post(ctx, "/api/v1/login-links", nil, &out)
 }
+
+// Diagnosis is what a server finds when it examines itself (OBS-5). Status is healthy, degraded or unhealthy.
+type Diagnosis struct {
+	Status string           `json:"status"`
+	Checks []DiagnosisCheck `json:"checks"`
+}
+
+// DiagnosisCheck is one of its checks. Status is pass, warn, fail, or skip for what could not be asked.
+type DiagnosisCheck struct {
+	Name       string         `json:"name"`
+	Status     string         `json:"status"`
+	Message    string         `json:"message"`
+	Cure       string         `json:"cure,omitempty"`
+	Details    map[string]any `json:"details,omitempty"`
+	DurationMs int64          `json:"durationMs"`
+}
+
+// Diagnose lets the server examine itself.
+func (c *Client) Diagnose(ctx context.Context) (out Diagnosis, err error) {
+	return out, c.get(ctx, admin+"/diagnose", nil, &out)
+}

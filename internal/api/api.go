@@ -17,6 +17,7 @@ import (
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/diagnose"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/secret"
@@ -83,7 +84,8 @@ type Deps struct {
 	Secrets     secrets
 	Hub         hub
 	Ledger      ledger
-	BaseURL     func() string // of this server as people reach it, without a trailing slash
+	Checks      []diagnose.Check // of the server itself
+	BaseURL     func() string    // of this server as people reach it, without a trailing slash
 	Version     string
 	Env         service.Env
 	Log         *slog.Logger
@@ -136,6 +138,7 @@ func New(d Deps) *API {
 	a.deliveryRoutes()
 	a.secretRoutes()
 	a.tokenRoutes()
+	a.diagnoseRoutes()
 	a.openRoutes()
 	tidy(a.huma.OpenAPI())
 	return a

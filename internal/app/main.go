@@ -22,6 +22,7 @@ func Main(ctx context.Context, args []string) int {
 		Commands: func(c *console.Console) []*cobra.Command {
 			return []*cobra.Command{ServerCommand(), DemoCommand(c)}
 		},
-		Agent: func(*console.Console) *cobra.Command { return AgentCommand() },
+		Checks: hostChecks,
+		Agent:  func(*console.Console) *cobra.Command { return AgentCommand() },
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kici-go/kici/internal/cli/checkcmd"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/deliverycmd"
+	"github.com/kici-go/kici/internal/cli/doctorcmd"
 	"github.com/kici-go/kici/internal/cli/jobcmd"
 	"github.com/kici-go/kici/internal/cli/logincmd"
 	"github.com/kici-go/kici/internal/cli/queuecmd"
@@ -34,6 +35,7 @@ type Injected struct {
 	Version  string
 	Self     []string                                // the program itself, to be started again
 	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
+	Checks   doctorcmd.HostChecks                    // of "kici doctor", that need the server's rooms
 	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
 }
 
@@ -93,6 +95,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, logincmd.Commands(c)...)
+	group(root, groupAdmit, doctorcmd.Doctor(c, in.Checks))
 	group(root, groupAdmit, webhookcmd.Commands()...)
 	if in.Commands != nil {
 		group(root, groupRun, in.Commands(c)...)
@@ -105,7 +108,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 func admin(c *console.Console, in Injected) *cobra.Command {
 	cmd := &cobra.Command{Use: "admin", Short: "The operator's commands (the same as kici-admin)"}
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c),
-		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), version(c))
+		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	return cmd
 }
 
