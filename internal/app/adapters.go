@@ -96,5 +96,5 @@ type agentClones struct{ sources *ingress.Service }
 // CloneFor says how an agent gets a source's repository.
 func (a agentClones) CloneFor(ctx context.Context, orgID, routingKey string) (fleet.Clone, error) {
 	c, err := a.sources.CloneFor(ctx, orgID, routingKey)
-	return fleet.Clone{URL: c.URL, Username: c.Username, Password: c.Password}, err
+	return fleet.Clone(c), err
 }

@@ -99,8 +99,9 @@ type secrets interface {
 	Resolve(ctx context.Context, orgID string) (map[string]string, error)
 }
 
-// Clone is how an agent gets a repository.
-type Clone struct{ URL, Username, Password string }
+// Clone is how an agent gets a repository: an address and, when needed, a password for HTTPS or a private key for SSH with the
+// host keys to accept.
+type Clone struct{ URL, Username, Password, SSHKey, KnownHosts string }
 
 type clones interface {
 	CloneFor(ctx context.Context, orgID, routingKey string) (Clone, error)

@@ -61,7 +61,7 @@ func wholeJob(t *testing.T, r *rig) {
 	if spec.Env["A"] != "flow" || spec.Env["B"] != "job" || spec.Secrets["TOKEN"] != "s3cret" || spec.GraceMs != 10_000 {
 		t.Errorf("spec %s", data)
 	}
-	if c := spec.Checkout; c == nil || c.SHA != strings.Repeat("a", 40) || c.Password != "p" {
+	if c := spec.Checkout; c == nil || c.SHA != strings.Repeat("a", 40) || c.Password != "p" || c.SSHKey != "k" || c.KnownHosts != "h" {
 		t.Errorf("checkout %+v", spec.Checkout)
 	}
 

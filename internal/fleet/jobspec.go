@@ -134,5 +134,7 @@ func (f *Fleet) checkout(ctx context.Context, row db.FleetJobSpecRow) (*wire.Che
 	if err != nil {
 		return nil, fmt.Errorf("find the repository: %w", err)
 	}
-	return &wire.Checkout{URL: c.URL, SHA: row.Sha, Ref: row.Ref, Username: c.Username, Password: c.Password}, nil
+	return &wire.Checkout{
+		URL: c.URL, SHA: row.Sha, Ref: row.Ref, Username: c.Username, Password: c.Password, SSHKey: c.SSHKey, KnownHosts: c.KnownHosts,
+	}, nil
 }

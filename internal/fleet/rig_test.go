@@ -56,7 +56,7 @@ func (s *fakeSecrets) Resolve(context.Context, string) (map[string]string, error
 type fakeClones struct{}
 
 func (fakeClones) CloneFor(context.Context, string, string) (Clone, error) {
-	return Clone{URL: "/srv/repo.git", Username: "u", Password: "p"}, nil
+	return Clone{URL: "/srv/repo.git", Username: "u", Password: "p", SSHKey: "k", KnownHosts: "h"}, nil
 }
 
 type runReports struct{ *run.Service }

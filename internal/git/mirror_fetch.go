@@ -351,7 +351,7 @@ func damaged(err error) bool {
 		if containsAny(line, "bad object", "corrupt", "unable to read", "Could not read",
 			"bad config", "not a git repository", "does not point to a valid object", "did not send all necessary objects",
 			"index unavailable", "is far too short", "unable to parse", "unexpected line", "invalid object", "bad revision",
-			"mismatched algorithms", "cannot lock ref", "bad signature", "could not open pack") {
+			"mismatched algorithms", "cannot lock ref", "bad signature", "could not open pack", "error: packfile", "does not match index") {
 			return true
 		}
 	}

@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 
 	"github.com/kici-go/kici/internal/agent/exec"
 	"github.com/kici-go/kici/internal/agent/spool"
 	"github.com/kici-go/kici/internal/ci"
-	"github.com/kici-go/kici/internal/git"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -103,38 +101,6 @@ func (j *Job) checksOutItself() bool {
 		}
 	}
 	return true
-}
-
-func (j *Job) checkout(ctx context.Context, log *spool.Step) error {
-	c := j.cfg.Spec.Checkout
-	switch {
-	case c == nil:
-		log.Notice("Nothing to check out: the run has no repository.")
-		return nil
-	case j.checked:
-		log.Notice("%s is checked out already.", c.SHA)
-		return nil
-	}
-	out := j.newOutput(log, "stdout")
-	defer out.Close()
-	err := j.fill(ctx, out)
-	if err != nil {
-		return fmt.Errorf("check out %s: %w", c.SHA, err)
-	}
-	j.checked = true
-	return nil
-}
-
-// fill puts the repository into the workspace.
-func (j *Job) fill(ctx context.Context, log io.Writer) error {
-	if j.cfg.Fill != nil {
-		return j.cfg.Fill(ctx, j.workspace(), log)
-	}
-	c := j.cfg.Spec.Checkout
-	return git.Checkout{
-		Dir: j.workspace(), SHA: c.SHA, Ref: c.Ref, Output: log,
-		Remote: git.Remote{URL: c.URL, Username: c.Username, Password: c.Password, SSHKey: c.SSHKey, KnownHosts: c.KnownHosts},
-	}.Run(ctx)
 }
 
 // writeEvent puts the event's payload where KICI_EVENT_PATH points.
