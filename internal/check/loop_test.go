@@ -80,7 +80,7 @@ func TestRunsWithoutStatuses(t *testing.T) {
 		n.RoutingKey = "github:deleted"
 		gone := w.insert(n)
 		wait(time.Minute)
-		w.show = ShowOff
+		w.shows(ShowOff)
 		off := w.insert(newRun(job("test")))
 		wait(time.Minute)
 		w.forge().want(w.t)
@@ -122,13 +122,12 @@ func TestXC74ProviderDown(t *testing.T) {
 			w.t.Errorf("%d requests in an hour to a forge that is down", n)
 		}
 		w.forge().fail(nil)
-		w.forge().began = time.Now()
 		wait(20 * time.Minute)
-		if got := w.forge().last; len(got) != 4 || got["kici/ci"] != success || got["kici/ci/job/test"] != success || got["kici/late"] != pending {
+		if got := w.forge().lasts(); len(got) != 4 || got["kici/ci"] != success || got["kici/ci/job/test"] != success || got["kici/late"] != pending {
 			w.t.Errorf("last states %v", got)
 		}
-		if n := len(w.forge().log); n != 4 {
-			w.t.Errorf("%d posts, want only the latest state of each: %v", n, w.forge().log)
+		if n := w.forge().posts(); n != 4 {
+			w.t.Errorf("%d posts, want only the latest state of each", n)
 		}
 		w.wantStatuses(id, "kici/ci success/success 0", "kici/ci/job/test success/success 0")
 		w.wantStatuses(late, "kici/late pending/pending 0", "kici/late/job/late pending/pending 0")
@@ -147,7 +146,7 @@ func TestRateLimit(t *testing.T) {
 	inBubble(t, func(w *world) {
 		reset := time.Now().Add(17 * time.Minute)
 		w.forge().fail(&source.RetryAt{At: reset, Cause: fmt.Errorf("%w: rate limit", source.ErrUnreachable)})
-		w.forges["github:2"] = newForge()
+		other := w.another("github:2")
 		var ids []string
 		for i := range 20 {
 			n := newRun(job("test"))
@@ -159,7 +158,7 @@ func TestRateLimit(t *testing.T) {
 		n.RoutingKey = "github:2"
 		w.insert(n)
 		wait(15 * time.Minute)
-		w.forges["github:2"].want(w.t, "1s kici/ci pending", "1s kici/ci/job/test pending")
+		other.want(w.t, "1s kici/ci pending", "1s kici/ci/job/test pending")
 		for _, id := range ids { // what ends meanwhile does not ask either
 			w.cancel(id)
 		}
@@ -169,15 +168,15 @@ func TestRateLimit(t *testing.T) {
 		}
 		w.forge().fail(nil)
 		wait(30 * time.Second)
-		if n := len(w.forge().log); n > 0 {
+		if n := w.forge().posts(); n > 0 {
 			w.t.Errorf("%d posts before the limit was reset", n)
 		}
 		wait(5 * time.Minute)
-		if n := len(w.forge().log); n != 40 {
+		if n := w.forge().posts(); n != 40 {
 			w.t.Errorf("%d posts after the limit was reset, want 40", n)
 		}
-		if w.failures("rate_limited") == 0 || w.forge().most > perSource {
-			w.t.Errorf("%d limits counted, %d posts at once", w.failures("rate_limited"), w.forge().most)
+		if w.failures("rate_limited") == 0 || w.forge().atMost() > perSource {
+			w.t.Errorf("%d limits counted, %d posts at once", w.failures("rate_limited"), w.forge().atMost())
 		}
 	})
 }
@@ -257,7 +256,7 @@ func TestGivesUpAfterADay(t *testing.T) {
 
 func TestSlowForgeHoldsUpOnlyItself(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.forge().delay = func() time.Duration { return time.Hour } // each request runs into its limit
+		w.forge().slow(func() time.Duration { return time.Hour }) // each request runs into its limit
 		for i := range 50 {
 			n := newRun(job("test"))
 			n.Workflow.Name = fmt.Sprint("w", i)
@@ -266,12 +265,12 @@ func TestSlowForgeHoldsUpOnlyItself(t *testing.T) {
 		wait(time.Second)
 		n := newRun(job("test"))
 		n.RoutingKey = "github:2"
-		w.forges["github:2"] = newForge()
+		other := w.another("github:2")
 		w.insert(n)
 		wait(time.Second)
-		w.forges["github:2"].want(w.t, "0s kici/ci pending", "0s kici/ci/job/test pending")
-		if w.forge().most > perSource {
-			w.t.Errorf("%d requests at once", w.forge().most)
+		other.want(w.t, "0s kici/ci pending", "0s kici/ci/job/test pending")
+		if w.forge().atMost() > perSource {
+			w.t.Errorf("%d requests at once", w.forge().atMost())
 		}
 	})
 }
@@ -312,20 +311,23 @@ func TestRerunTakesOver(t *testing.T) {
 		n.Event.SHA = "def" // another commit is another place
 		w.insert(n)
 		wait(time.Minute)
-		if n := len(w.forge().log); n != 6 {
+		if n := w.forge().posts(); n != 6 {
 			w.t.Errorf("%d posts", n)
 		}
 	})
 }
 
+// What was posted before the server stopped is recorded; the next start goes on with the rest.
 func TestStopInTheMiddle(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.forge().delay = func() time.Duration { return time.Second }
-		stopped := w.newService()
-		id := w.insert(newRun(job("a"), job("b"))) // the world's own service posts the first while this one waits
+		w.forge().slow(func() time.Duration { return time.Second })
+		id := w.insert(newRun(job("a"), job("b")))
 		wait(1500 * time.Millisecond)
-		w.start(stopped)()
+		w.stop()
+		w.wantStatuses(id, "kici/ci pending/pending 0")
+		w.start(w.newService())
 		wait(time.Minute)
 		w.wantStatuses(id, "kici/ci pending/pending 0", "kici/ci/job/a pending/pending 0", "kici/ci/job/b pending/pending 0")
+		w.forge().want(w.t, "1s kici/ci pending", "2.5s kici/ci/job/a pending", "3.5s kici/ci/job/b pending")
 	})
 }

@@ -135,11 +135,11 @@ func TestTwoServicesNeverPostOutOfOrder(t *testing.T) {
 	each(t, func(w *world) {
 		var mu sync.Mutex
 		random := rand.New(rand.NewPCG(1, 2))
-		w.forge().delay = func() time.Duration {
+		w.forge().slow(func() time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
 			return time.Duration(random.IntN(8)) * time.Millisecond
-		}
+		})
 		w.start(w.newService())
 		w.start(w.newService())
 		var ids []string
@@ -214,7 +214,7 @@ func TestFailedRunsAndReruns(t *testing.T) {
 		}
 		w.cancel(again.RunID)
 		w.pass(again.RunID)
-		if got := w.forge().last["kici/ci"]; got != pending {
+		if got := w.forge().lasts()["kici/ci"]; got != pending {
 			w.t.Errorf("an older run has written %s", got)
 		}
 	})

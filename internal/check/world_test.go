@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -93,6 +94,13 @@ func (f *forge) set(answer func(source.CommitStatus) error) {
 	f.answer = answer
 }
 
+// slow makes every post take so long.
+func (f *forge) slow(delay func() time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = delay
+}
+
 // fail makes every post fail until it is called with nil.
 func (f *forge) fail(err error) {
 	if err == nil {
@@ -106,6 +114,27 @@ func (f *forge) asked() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls
+}
+
+// posts is how many succeeded.
+func (f *forge) posts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.log)
+}
+
+// lasts is the last state of each context.
+func (f *forge) lasts() map[string]source.StatusState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.last)
+}
+
+// atMost is how many posts there were at once, at most.
+func (f *forge) atMost() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
 }
 
 func (f *forge) want(t *testing.T, want ...string) {
@@ -124,9 +153,10 @@ type world struct {
 	runs    *run.Service
 	s       *Service
 	metrics *obs.Metrics
-	show    string
+	stop    func() // of s, in a bubble
 
 	mu     sync.Mutex
+	show   string
 	forges map[string]*forge // by routing key
 }
 
@@ -159,7 +189,27 @@ func (w *world) Reporter(_ context.Context, _, routingKey string) (source.Report
 	return nil, "", nil
 }
 
-func (w *world) forge() *forge { return w.forges[key] }
+func (w *world) forge() *forge { return w.at(key) }
+
+func (w *world) at(routingKey string) *forge {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.forges[routingKey]
+}
+
+// another is a second source.
+func (w *world) another(routingKey string) *forge {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forges[routingKey] = newForge()
+	return w.forges[routingKey]
+}
+
+func (w *world) shows(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.show = what
+}
 
 // start runs a service until it is stopped, at the latest at the end of the test.
 func (w *world) start(s *Service) (stop func()) {
@@ -182,7 +232,7 @@ func inBubble(t *testing.T, fn func(w *world)) {
 	storetest.SQLiteDatabase(t) // makes the template outside
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, storetest.SQLite(t))
-		w.start(w.s)
+		w.stop = w.start(w.s)
 		wait(time.Millisecond)
 		fn(w)
 	})
