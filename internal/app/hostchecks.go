@@ -63,7 +63,7 @@ func lookAtDataDir(dir string) diagnose.Finding {
 	case !info.IsDir():
 		return diagnose.Failed("move it away, or name another --data-dir", "%s is no directory", dir)
 	case info.Mode().Perm()&0o077 != 0 && !windows:
-		return diagnose.Failed(fmt.Sprintf("chmod 700 %s", shellWord(dir)), "%s has mode %04o: other users can reach the keys and the database", dir, info.Mode().Perm())
+		return diagnose.Warned(fmt.Sprintf("chmod 700 %s", shellWord(dir)), "%s has mode %04o: other users can look into it", dir, info.Mode().Perm())
 	}
 	if text := foreignOwner(info); text != "" {
 		return diagnose.Warned("run this, and the server, as the directory's owner", "%s %s", dir, text)

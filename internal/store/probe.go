@@ -43,7 +43,11 @@ func Probe(ctx context.Context, c Config) (Probed, error) {
 		if _, err := os.Stat(c.path()); err != nil {
 			return p, err
 		}
-		connector, err := sqlite.NewConnector("file:" + (&url.URL{Path: c.path()}).EscapedPath() + "?mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(2000)")
+		how := "?mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(2000)"
+		if _, err := os.Stat(c.path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
+			how += "&immutable=1" // nobody has it open: SQLite need not make its side files, which would be this user's
+		}
+		connector, err := sqlite.NewConnector("file:" + (&url.URL{Path: c.path()}).EscapedPath() + how)
 		if err != nil {
 			return p, err
 		}
