@@ -4,7 +4,7 @@ TOOL     = $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/kici-go/kici/internal/obs.Version=$(VERSION)
 
-.PHONY: help build demo test test-short fuzz bench crash lint generate fmt screenshots packages image clean
+.PHONY: help build demo test test-short fuzz bench crash forge lint generate fmt screenshots packages image clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -28,6 +28,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 crash: ## the crash-point harness at length: kill -9 after every commit of a job's life
 	KICI_TEST_CRASH_POINTS=all scripts/test.sh -run 'Crash' -timeout 60m ./internal/harness/...
 
+forge: ## the test with a real Gitea, which is built once and kept in the user's cache
+	KICI_TEST_GITEA="$$(scripts/gitea.sh)" KICI_TEST_REQUIRE=gitea,git scripts/test.sh -run RealGitea -count=1 -timeout 30m ./internal/harness/
+
 bench: build ## the rows of DESIGN §11 beside their goals and a yardstick of the same run
 	$(GO) run ./internal/harness/bench -kici bin/kici
 
@@ -41,8 +44,8 @@ generate: ## SQL and templates
 fmt: ## format the tree
 	$(TOOL) gofumpt -w $$(git ls-files '*.go' | grep -v -e '^internal/store/db/' -e '_templ.go$$')
 
-screenshots: ## the pictures of the README
-	KICI_TEST_UPDATE_PICTURES=1 KICI_TEST_REQUIRE=chromium scripts/test.sh -run BrowserDashboard -count=1 ./internal/harness/
+screenshots: ## the pictures of docs/pictures, of a fixed set of data under a clock that stands still
+	KICI_TEST_UPDATE_PICTURES=1 KICI_TEST_REQUIRE=chromium scripts/test.sh -run BrowserPictures -count=1 ./internal/harness/
 
 packages: ## deb and rpm in bin/packages (ARCHS="amd64 arm64")
 	scripts/packages.sh $(ARCHS)

@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh
 GO=${GO:-go}
+[ -n "${KICI_TEST_GITEA:-}" ] || KICI_TEST_GITEA=$(scripts/gitea.sh --cached)
+export KICI_TEST_GITEA
 if [ -z "${KICI_TEST_POSTGRES:-}" ]; then
   bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
   if [ -n "$bin" ]; then

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kici-go/kici/internal/app"
 	"github.com/kici-go/kici/internal/obs"
@@ -27,6 +28,8 @@ type serverRole struct {
 	Armed       string // file
 	Counted     string // file that gets the number of commits so far
 	SmallDisk   bool   // the data directory is on a disk on which /ready would fail
+	GapEvery    time.Duration
+	GapConfirm  time.Duration
 }
 
 const roleVariable = "HARNESS_SERVER"
@@ -73,6 +76,7 @@ func (r serverRole) tune(t *app.Tuning) {
 	if r.SmallDisk {
 		t.DiskFail, t.DiskWarn = 1, 1
 	}
+	t.Ingress.GapEvery, t.Ingress.GapConfirm = r.GapEvery, r.GapConfirm
 }
 
 // hook counts commits once armed and dies at the chosen one: no deferred function, no flush, nothing.
