@@ -104,7 +104,10 @@ func freeText(s client.Scaler) string {
 	if s.StartingCount > 0 {
 		parts = append(parts, fmt.Sprintf("%d starting", s.StartingCount))
 	}
-	if s.MaxAgents > 0 {
+	switch {
+	case scalerClass(s) == "failed" || s.State == "retiring":
+		parts = append(parts, "none free now")
+	case s.MaxAgents > 0:
 		parts = append(parts, fmt.Sprintf("%d free", max(0, s.MaxAgents-int64(s.ActiveCount))))
 	}
 	return strings.Join(parts, ", ")

@@ -180,7 +180,7 @@ func (w workflowDecision) sentence() string {
 	case len(filters) > 0:
 		return strings.Join(filters, " ")
 	case len(events) > 0:
-		return "It starts on " + either(events) + ", and this was " + triggerName(happened) + "."
+		return "It starts on " + either(events) + ", and this was " + article(triggerName(happened)) + "."
 	}
 	return "It has no trigger for this event."
 }
@@ -219,11 +219,16 @@ func triggerName(stored string) string {
 	case "comment":
 		return "issue_comment"
 	case "dispatch":
-		return "a start by hand"
-	case "":
-		return "something else"
+		return "workflow_dispatch"
 	}
 	return stored
+}
+
+func article(noun string) string {
+	if noun != "" && strings.ContainsRune("aeio", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // either joins names as a sentence does, each once.
