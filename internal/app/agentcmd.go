@@ -27,7 +27,8 @@ func AgentCommand() *cobra.Command {
 			"  kici agent token create --labels linux,gpu > agent.token\n" +
 			"  kici agent --url https://ci.example.org --token-file agent.token\n\n" +
 			"Everything can be set by the environment too (KICI_ORCHESTRATOR_URL, KICI_AGENT_TOKEN_FILE, KICI_LABELS, …).",
-		Args: cobra.NoArgs,
+		Example: "  kici agent --url https://ci.example.org --token-file agent.token\n  kici agent list",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runAgent(cmd.Context(), f, os.Environ(), cmd.ErrOrStderr())
 		},

@@ -41,7 +41,8 @@ func ServerCommand() *cobra.Command {
 		Long: "Run the orchestrator. One machine needs nothing else: data is kept in files under --data-dir, and jobs run on agents\n" +
 			"that it starts as processes of this machine. With --database-url it keeps its data in PostgreSQL instead.\n\n" +
 			"Every flag can be set by a variable: --data-dir by KICI_DATA_DIR, and so on.",
-		Args: cobra.NoArgs,
+		Example: "  kici server\n  kici server --data-dir /srv/kici --port 8080 --public-url https://ci.example.org",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := overlay(cmd.Flags(), os.LookupEnv); err != nil {
 				return err

@@ -79,7 +79,11 @@ const (
 
 func everyday(c *console.Console, in Injected) *cobra.Command {
 	root := &cobra.Command{
-		Use: "kici", Short: "A CI that starts an agent for every job",
+		Use: "kici",
+		Example: `  kici demo
+  kici server
+  kici run local
+  kici run list`, Short: "A CI that starts an agent for every job",
 		Long: `kici runs workflows of git repositories, each job on an agent of its own.
 
 New here: "kici demo" shows everything in a minute. To set up: "kici server", then in a repository "kici init" and
@@ -106,7 +110,12 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 
 // admin is the operator's tree: the same commands under the operator table's names.
 func admin(c *console.Console, in Injected) *cobra.Command {
-	cmd := &cobra.Command{Use: "admin", Short: "The operator's commands (the same as kici-admin)"}
+	cmd := &cobra.Command{
+		Use:  "admin",
+		Long: "The operator's commands under the names of the operator's table; kici-admin X is the same as kici admin X.",
+		Example: `  kici admin diagnose
+  kici admin runs list`, Short: "The operator's commands (the same as kici-admin)",
+	}
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	return cmd

@@ -12,7 +12,12 @@ import (
 
 // docs writes reference pages from the commands themselves; it is for packagers and the project's own documents.
 func docs() *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Write reference pages", Hidden: true}
+	cmd := &cobra.Command{
+		Use:  "docs",
+		Long: "Write the reference pages that packages and the project's own documents contain, from the commands themselves.",
+		Example: `  kici docs man man1
+  kici docs markdown reference`, Short: "Write reference pages", Hidden: true,
+	}
 	var dir string
 	man := &cobra.Command{
 		Use: "man", Short: "Write a man page for every command", Args: cobra.NoArgs,

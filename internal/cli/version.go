@@ -20,7 +20,10 @@ type versions struct {
 
 func version(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the versions of this program and of the server", Args: cobra.NoArgs,
+		Use:  "version",
+		Long: "Print the version of this program, and of the server if one answers within two seconds.",
+		Example: `  kici version
+  kici version -o json`, Short: "Print the versions of this program and of the server", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Client: first(c.Version, "dev"), Protocol: client.ProtocolVersion, URL: c.ServerURL()}
 			if cl, err := c.Dial(v.URL, ""); err == nil {

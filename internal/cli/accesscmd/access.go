@@ -10,7 +10,11 @@ import (
 
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "access-log", Short: "Show who did, or tried to do, what"}
+	cmd := &cobra.Command{
+		Use:     "access-log",
+		Long:    "The access log records who asked the server for what, and what became of it: every change, every refusal, and a sample of reads. Nothing deletes a line but retention.",
+		Example: "  kici access-log list --limit 20", Short: "Show who did, or tried to do, what",
+	}
 	cmd.AddCommand(list(c))
 	return cmd
 }
@@ -19,7 +23,8 @@ func list(c *console.Console) *cobra.Command {
 	var cursor string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the access log, newest first", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List entries of the access log, newest first. Changes, refusals and failures are all there; of reads only a sample is.", Aliases: []string{"ls"}, Short: "List the access log, newest first", Args: cobra.NoArgs,
 		Example: "  kici access-log list -n 50",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()

@@ -17,7 +17,12 @@ import (
 func New(c *console.Console, process *cobra.Command) *cobra.Command {
 	cmd := process
 	if cmd == nil {
-		cmd = &cobra.Command{Use: "agent", Short: "List agents, and manage the tokens of static ones"}
+		cmd = &cobra.Command{
+			Use:  "agent",
+			Long: "Agents run jobs. Scalers start them when jobs need them, and each runs one job; static agents are started by people with a token of their own.",
+			Example: `  kici agent list
+  kici agent token create --labels linux,gpu`, Short: "List agents, and manage the tokens of static ones",
+		}
 	}
 	cmd.Aliases = append(cmd.Aliases, "agents")
 	cmd.AddCommand(list(c), show(c), tokens(c))
@@ -29,7 +34,8 @@ func list(c *console.Console) *cobra.Command {
 	var scaler, cursor string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List agents: connected ones and those being started or ended", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List the agents that are connected, starting or ending, newest first, with the job that each holds.", Aliases: []string{"ls"}, Short: "List agents: connected ones and those being started or ended", Args: cobra.NoArgs,
 		Example: `  kici agent list
   kici agent list --all --scaler local`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -119,7 +125,10 @@ func job(a client.Agent) string {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "show AGENT", Short: "Show one agent, gone or not", Args: cobra.ExactArgs(1),
+		Use:  "show AGENT",
+		Long: "Show one agent: its state and since when, its labels, its machine and the job that it holds.",
+		Example: `  kici agent show scaler-bare-metal-1
+  kici agent show scaler-bare-metal-1 -o json`, Short: "Show one agent, gone or not", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {

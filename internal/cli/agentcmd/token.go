@@ -12,7 +12,10 @@ import (
 
 func tokens(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "token", Aliases: []string{"tokens"}, Short: "Manage the tokens with which static agents register",
+		Use:  "token",
+		Long: "Tokens let static agents register. A token fixes the labels that its agents have; scalers make the tokens of their agents themselves.",
+		Example: `  kici agent token create --labels linux,gpu
+  kici agent token list`, Aliases: []string{"tokens"}, Short: "Manage the tokens with which static agents register",
 	}
 	cmd.AddCommand(create(c), listTokens(c), revoke(c))
 	return cmd
@@ -50,7 +53,10 @@ mandatory labels are those that a job must name to run on it.`,
 func listTokens(c *console.Console) *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List agent tokens, without their secrets", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List the tokens of static agents. The secrets themselves are shown once, when they are made, and never again.",
+		Example: `  kici agent token list
+  kici agent token list -o json`, Aliases: []string{"ls"}, Short: "List agent tokens, without their secrets", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -87,7 +93,9 @@ func listTokens(c *console.Console) *cobra.Command {
 
 func revoke(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "Revoke an agent token; its agents are disconnected", Args: cobra.ExactArgs(1),
+		Use:     "revoke ID",
+		Long:    "Revoke a token of static agents. Agents that registered with it are refused from then on.",
+		Example: "  kici agent token revoke 0195b2c4-0000-7000-8000-000000000001", Short: "Revoke an agent token; its agents are disconnected", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {

@@ -13,7 +13,10 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check-run", Aliases: []string{"check-runs"}, Short: "Show the commit statuses of runs, and which could not be posted",
+		Use:  "check-run",
+		Long: "Runs of sources on a forge show their state beside the commit. This says what was posted, what is wanted, and why the two differ.",
+		Example: `  kici check-run list --run acme/shop#482
+  kici check-run list --failing`, Aliases: []string{"check-runs"}, Short: "Show the commit statuses of runs, and which could not be posted",
 	}
 	cmd.AddCommand(list(c))
 	return cmd

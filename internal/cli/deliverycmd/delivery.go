@@ -17,7 +17,10 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "delivery", Aliases: []string{"deliveries", "event-log"}, Short: "Show what was delivered, and why it did or did not start a run",
+		Use:  "delivery",
+		Long: "A delivery is what a webhook, a hook or a person sent to a source. kici keeps each with what became of it: which workflows matched, and why the others did not.",
+		Example: `  kici delivery list
+  kici delivery show d-1`, Aliases: []string{"deliveries", "event-log"}, Short: "Show what was delivered, and why it did or did not start a run",
 	}
 	cmd.AddCommand(list(c), show(c), replay(c))
 	return cmd
@@ -27,7 +30,8 @@ func list(c *console.Console) *cobra.Command {
 	var q client.DeliveryQuery
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List deliveries, newest first", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List deliveries, newest first, with what became of them.", Aliases: []string{"ls"}, Short: "List deliveries, newest first", Args: cobra.NoArgs,
 		Example: `  kici delivery list
   kici delivery list --source shop --status failed`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,7 +105,8 @@ func class(status string) string {
 func show(c *console.Console) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
-		Use: "show DELIVERY", Short: "Show a delivery and what was decided for every workflow", Args: cobra.ExactArgs(1),
+		Use:  "show DELIVERY",
+		Long: "Show one delivery with the decision about every workflow. The payload is only shown to tokens that may read it.", Short: "Show a delivery and what was decided for every workflow", Args: cobra.ExactArgs(1),
 		Example: "  kici delivery show 72d3162e-cc78-11e3-81ab-4c9367dc0958 --include-payload",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()

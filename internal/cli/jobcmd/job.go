@@ -14,7 +14,9 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "job", Aliases: []string{"jobs"}, Short: "List and show jobs, their logs, and why they wait",
+		Use: "job",
+		Example: `  kici job list acme/shop#482
+  kici job why acme/shop#482/test`, Aliases: []string{"jobs"}, Short: "List and show jobs, their logs, and why they wait",
 		Long: `Name a job by its id, by run/job (acme/shop#482/build), or by run and job name as two arguments.`,
 	}
 	cmd.AddCommand(list(c), show(c), Why(c), logs(c))
@@ -32,7 +34,8 @@ func ref(args []string) string {
 func list(c *console.Console) *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
-		Use: "list RUN", Aliases: []string{"ls"}, Short: "List the jobs of a run", Args: cobra.ExactArgs(1),
+		Use:  "list RUN",
+		Long: "List the jobs of a run, with the agent of each and why those that wait are waiting.", Aliases: []string{"ls"}, Short: "List the jobs of a run", Args: cobra.ExactArgs(1),
 		Example: "  kici job list acme/shop#482",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
@@ -54,7 +57,8 @@ func list(c *console.Console) *cobra.Command {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "show JOB | RUN JOB", Short: "Show one job with its steps", Args: cobra.RangeArgs(1, 2),
+		Use:  "show JOB | RUN JOB",
+		Long: "Show one job with its steps, outputs and how its processes were ended.", Short: "Show one job with its steps", Args: cobra.RangeArgs(1, 2),
 		Example: "  kici job show acme/shop#482/build",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
@@ -122,7 +126,8 @@ func printJob(c *console.Console, j client.Job) error {
 // Why is "kici job why" and "kici why".
 func Why(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "why JOB | RUN JOB", Short: "Say why a job is where it is: for every scaler and agent, why it does not run it now",
+		Use:  "why JOB | RUN JOB",
+		Long: "Say why a job is where it is: one reason for each scaler, agent or need that it waits for, as they were decided last.", Short: "Say why a job is where it is: for every scaler and agent, why it does not run it now",
 		Args: cobra.RangeArgs(1, 2),
 		Example: `  kici why acme/shop#482/deploy
   kici why 482 "test (1.26)"`,
@@ -162,7 +167,8 @@ func logs(c *console.Console) *cobra.Command {
 	var follow bool
 	var step int
 	cmd := &cobra.Command{
-		Use: "logs JOB | RUN JOB", Short: "Print the log of a job", Args: cobra.RangeArgs(1, 2),
+		Use:  "logs JOB | RUN JOB",
+		Long: "Print the log of a job, step by step. With --follow it goes on until the job has ended.", Short: "Print the log of a job", Args: cobra.RangeArgs(1, 2),
 		Example: "  kici job logs 482 build -f",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()

@@ -75,7 +75,9 @@ The exit code is 0 when the run succeeded, 1 when it failed, 2 when it was cance
 // Guard is the hidden command that clears away after a "run local" that was killed.
 func Guard() *cobra.Command {
 	return &cobra.Command{
-		Use: "guard DIR", Short: "Clear away what a killed local run leaves", Hidden: true, Args: cobra.ExactArgs(1),
+		Use:     "guard DIR",
+		Long:    "Wait until standard input ends, then end what a local run left in DIR and remove it. \"kici run local\" starts it; people need not.",
+		Example: "  kici run guard DIR < /dev/null", Short: "Clear away what a killed local run leaves", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signal.Ignore(os.Interrupt, syscall.SIGTERM)
 			return local.Guard(args[0], cmd.InOrStdin(), slog.New(slog.DiscardHandler))

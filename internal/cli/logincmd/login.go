@@ -90,7 +90,9 @@ them unless --server or --token say otherwise. On the machine of the server no l
 
 func logout(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "logout [URL]", Short: "Forget the token of a server", Args: cobra.MaximumNArgs(1),
+		Use: "logout [URL]",
+		Example: `  kici logout
+  kici logout https://ci.example.org`, Short: "Forget the token of a server", Args: cobra.MaximumNArgs(1),
 		Long: "Forget the token of a server on this machine. The token itself stays valid: see \"kici token revoke\".",
 		RunE: func(_ *cobra.Command, args []string) error {
 			server := c.ServerURL()
@@ -111,7 +113,8 @@ func logout(c *console.Console) *cobra.Command {
 
 func dashboard(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "dashboard", Short: "Print a link that signs in to the dashboard, once", Args: cobra.NoArgs,
+		Use:  "dashboard",
+		Long: "Print, or open, a one-time address that logs this person into the dashboard. It ends after a few minutes.", Short: "Print a link that signs in to the dashboard, once", Args: cobra.NoArgs,
 		Example: "  xdg-open \"$(kici dashboard)\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Writer(cmd.Context())

@@ -13,7 +13,11 @@ import (
 
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "queue", Short: "Show the jobs that wait for an agent, and why"}
+	cmd := &cobra.Command{
+		Use:     "queue",
+		Long:    "The queue is the jobs that are ready and wait for an agent.",
+		Example: "  kici queue list", Short: "Show the jobs that wait for an agent, and why",
+	}
 	cmd.AddCommand(list(c))
 	return cmd
 }
@@ -22,7 +26,8 @@ func list(c *console.Console) *cobra.Command {
 	var cursor string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List waiting jobs, oldest first", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List the jobs that wait for an agent, oldest first, each with why it waits.", Aliases: []string{"ls"}, Short: "List waiting jobs, oldest first", Args: cobra.NoArgs,
 		Example: "  kici queue list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()

@@ -43,7 +43,8 @@ func rerun(c *console.Console) *cobra.Command {
 	var failed, wait bool
 	var key string
 	cmd := &cobra.Command{
-		Use: "rerun RUN", Short: "Run a run again at the same commit, as a new run", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
+		Use:  "rerun RUN",
+		Long: "Run a finished run again: the same workflow, commit, event and inputs, as a new run. With --failed, jobs that succeeded keep their results and are not run again.", Short: "Run a run again at the same commit, as a new run", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run rerun acme/shop#482
   kici run rerun 482 --failed --wait`,
 		RunE: func(cmd *cobra.Command, args []string) error {

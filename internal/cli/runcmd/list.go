@@ -16,7 +16,8 @@ func list(c *console.Console) *cobra.Command {
 	var q client.RunQuery
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List runs, newest first", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List runs, newest first. Filters go together: all of them must fit.", Aliases: []string{"ls"}, Short: "List runs, newest first", Args: cobra.NoArgs,
 		Example: `  kici run list
   kici run list --status failed --branch main --since 24h
   kici run list --text "fix login" -o json`,

@@ -16,7 +16,10 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "run", Aliases: []string{"runs"}, Short: "List, show, follow, start, cancel and repeat runs",
+		Use: "run",
+		Example: `  kici run list
+  kici run watch
+  kici run local`, Aliases: []string{"runs"}, Short: "List, show, follow, start, cancel and repeat runs",
 		Long: `A run is one workflow at one commit. Name a run by its id, by the first 8 characters of
 its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.
 show, watch and logs mean the newest run when none is named.`,
@@ -29,7 +32,9 @@ show, watch and logs mean the newest run when none is named.`,
 func jobs(c *console.Console) *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
-		Use: "jobs RUN", Short: "List the jobs of a run", Hidden: true, Args: cobra.ExactArgs(1),
+		Use:     "jobs RUN",
+		Long:    "List the jobs of a run: the operator table's name of \"kici job list\".",
+		Example: "  kici run jobs acme/shop#482 --include-steps", Short: "List the jobs of a run", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {

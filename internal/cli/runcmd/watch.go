@@ -14,7 +14,9 @@ import (
 
 func watchCmd(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch [RUN]", Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
+		Use: "watch [RUN]",
+		Long: `Follow a run to its end. On a terminal one picture redraws itself: every job with its step, its time, and why it waits; elsewhere every change is a line.
+The exit code is 0 when the run succeeds and 1 when it does not. An interrupt ends the watching; the run goes on.`, Short: "Follow a run to its end; exit 1 unless it succeeds", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run watch
   kici run watch acme/shop#482
   kici run watch 482 && ./deploy.sh`,

@@ -14,7 +14,12 @@ import (
 
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "scaler", Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed"}
+	cmd := &cobra.Command{
+		Use:  "scaler",
+		Long: "Scalers start agents when jobs need them. They are configured in scalers.yaml in the server's data directory.",
+		Example: `  kici scaler list
+  kici scaler list --failures`, Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed",
+	}
 	cmd.AddCommand(list(c))
 	return cmd
 }
@@ -22,7 +27,8 @@ func New(c *console.Console) *cobra.Command {
 func list(c *console.Console) *cobra.Command {
 	var failures bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls", "status"}, Short: "List scalers with what they hold and their state", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List scalers: how many agents each holds of how many, what they use, and whether it is ready, full, backing off or in trouble.", Aliases: []string{"ls", "status"}, Short: "List scalers with what they hold and their state", Args: cobra.NoArgs,
 		Example: `  kici scaler list
   kici scaler list --failures`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -15,7 +15,9 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Aliases: []string{"secrets"}, Short: "Set, list and delete secrets",
+		Use: "secret",
+		Example: `  kici secret set DEPLOY_KEY --from-file key.pem
+  kici secret list`, Aliases: []string{"secrets"}, Short: "Set, list and delete secrets",
 		Long: `Secrets are for ${{ secrets.NAME }} in workflows. Values are stored encrypted and never shown again.`,
 	}
 	cmd.AddCommand(set(c), list(c), remove(c))
@@ -34,7 +36,8 @@ func set(c *console.Console) *cobra.Command {
 	var repo string
 	var dry, fingerprint bool
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Set a secret: from a prompt, standard input, a file or a variable", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
+		Use:  "set NAME",
+		Long: "Set a secret, which jobs read as ${{ secrets.NAME }}. The value comes from a prompt, a pipe, a file or a variable, and is never shown again.", Short: "Set a secret: from a prompt, standard input, a file or a variable", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
 		Example: `  kici secret set DEPLOY_KEY                        # asks for it
   kici secret set DEPLOY_KEY --from-file ~/.ssh/deploy
   vault read -field=key deploy | kici secret set DEPLOY_KEY
@@ -72,7 +75,10 @@ func set(c *console.Console) *cobra.Command {
 
 func list(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the names of secrets", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List the names of secrets. Their values cannot be read back.",
+		Example: `  kici secret list
+  kici secret list -o json`, Aliases: []string{"ls"}, Short: "List the names of secrets", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -109,7 +115,9 @@ func table(c *console.Console, out client.SecretList) error {
 func remove(c *console.Console) *cobra.Command {
 	var repo string
 	cmd := &cobra.Command{
-		Use: "delete NAME", Aliases: []string{"rm", "remove"}, Short: "Delete a secret", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
+		Use:     "delete NAME",
+		Long:    "Delete a secret. Jobs that have it already keep it; jobs that start later do not get it.",
+		Example: "  kici secret delete DEPLOY_KEY", Aliases: []string{"rm", "remove"}, Short: "Delete a secret", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSecrets(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {

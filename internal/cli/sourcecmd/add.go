@@ -14,7 +14,12 @@ import (
 )
 
 func add(c *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "add", Short: "Add a source"}
+	cmd := &cobra.Command{
+		Use:  "add",
+		Long: "Add a source: a repository on this machine, one on a forge, or any program that sends webhooks.",
+		Example: `  kici source add local .
+  kici source add --help`, Short: "Add a source",
+	}
 	cmd.AddCommand(addLocal(c), addForge(c, "github"), addForge(c, "gitea"), addForge(c, "gitlab"), addGeneric(c))
 	return cmd
 }

@@ -51,7 +51,9 @@ senders can be changed without losing a delivery. --install gives a forge the ne
 
 func dropOldSecret(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "drop-old-secret SOURCE", Short: "Accept the former webhook secret no longer", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
+		Use:     "drop-old-secret SOURCE",
+		Long:    "Stop accepting the webhook secret that was replaced last, before its time is over.",
+		Example: "  kici source drop-old-secret shop", Short: "Accept the former webhook secret no longer", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -90,7 +92,8 @@ type credential struct {
 func setCredential(c *console.Console, v credential) *cobra.Command {
 	var in console.SecretInput
 	cmd := &cobra.Command{
-		Use: v.use + " SOURCE", Short: v.short, Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(), Example: v.example,
+		Use:  v.use + " SOURCE",
+		Long: "The value comes from a prompt, a pipe, a file or a variable, and is never shown again.", Short: v.short, Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(), Example: v.example,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {

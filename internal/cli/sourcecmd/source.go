@@ -13,7 +13,11 @@ import (
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "source", Aliases: []string{"sources"}, Short: "Manage where deliveries and repositories come from",
+		Use:  "source",
+		Long: "A source is where deliveries come from and workflows are read: a repository here or on a forge, or a program that sends webhooks.",
+		Example: `  kici source add local .
+  kici source list
+  kici source check shop`, Aliases: []string{"sources"}, Short: "Manage where deliveries and repositories come from",
 	}
 	cmd.AddCommand(add(c), list(c), show(c), remove(c), enable(c, true), enable(c, false), check(c), trigger(c), installHook(c), webhookSecret(c),
 		update(c), rotateSecret(c), dropOldSecret(c), setToken(c), setSSHKey(c), redeliver(c))
@@ -22,7 +26,8 @@ func New(c *console.Console) *cobra.Command {
 
 func list(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List sources", Args: cobra.NoArgs, Example: "  kici source list",
+		Use:  "list",
+		Long: "List sources with their kind, their repository and whether they are enabled.", Aliases: []string{"ls"}, Short: "List sources", Args: cobra.NoArgs, Example: "  kici source list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -55,7 +60,10 @@ func table(c *console.Console, out client.SourceList) error {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "show SOURCE", Aliases: []string{"get"}, Short: "Show a source", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
+		Use:  "show SOURCE",
+		Long: "Show one source: its settings, the address for webhooks, its last delivery and how looking for new commits goes. Secrets are never shown.",
+		Example: `  kici source show shop
+  kici source show shop -o json`, Aliases: []string{"get"}, Short: "Show a source", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -116,7 +124,8 @@ func looked(p *client.SourcePoll) string {
 func remove(c *console.Console) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "remove SOURCE", Aliases: []string{"rm", "delete"}, Short: "Remove a source and what it has registered; its runs stay",
+		Use:  "remove SOURCE",
+		Long: "Remove a source. Its runs stay; deliveries to it are refused from then on.", Aliases: []string{"rm", "delete"}, Short: "Remove a source and what it has registered; its runs stay",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(), Example: "  kici source remove shop --confirm",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
@@ -147,7 +156,10 @@ func enable(c *console.Console, on bool) *cobra.Command {
 		verb, short = "disable", "Take no more deliveries from a source"
 	}
 	return &cobra.Command{
-		Use: verb + " SOURCE", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
+		Use:  verb + " SOURCE",
+		Long: "A source that is disabled keeps its settings and refuses deliveries.",
+		Example: `  kici source enable shop
+  kici source disable shop`, Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -165,7 +177,9 @@ func enable(c *console.Console, on bool) *cobra.Command {
 
 func check(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "check SOURCE", Short: "Let the server reach the source now; exit 1 when it cannot", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
+		Use:     "check SOURCE",
+		Long:    "Ask a source's repository for its default branch, to see that address and credentials are right.",
+		Example: "  kici source check shop", Short: "Let the server reach the source now; exit 1 when it cannot", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -207,7 +221,8 @@ func found(s client.SourceCheck) string {
 func trigger(c *console.Console) *cobra.Command {
 	var ref string
 	cmd := &cobra.Command{
-		Use: "trigger SOURCE", Aliases: []string{"trigger-local"}, Short: "Treat the tip of a branch as just pushed", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
+		Use:  "trigger SOURCE",
+		Long: "Pretend a push to a source of this machine, as its hook would report it.", Aliases: []string{"trigger-local"}, Short: "Treat the tip of a branch as just pushed", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		Example: `  kici source trigger shop
   kici source trigger shop --ref release/2.0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -232,7 +247,9 @@ func trigger(c *console.Console) *cobra.Command {
 
 func webhookSecret(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "webhook-secret SOURCE", Aliases: []string{"get-webhook-secret"}, Short: "Print what senders of a source sign with; this is recorded",
+		Use:     "webhook-secret SOURCE",
+		Long:    "Print the secret with which webhooks of a source are signed. Reading it is recorded.",
+		Example: "  kici source webhook-secret shop", Aliases: []string{"get-webhook-secret"}, Short: "Print what senders of a source sign with; this is recorded",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteSources(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Client()

@@ -15,7 +15,12 @@ import (
 
 // New returns the noun with its verbs.
 func New(c *console.Console) *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Aliases: []string{"tokens"}, Short: "Create, list and revoke API tokens"}
+	cmd := &cobra.Command{
+		Use:  "token",
+		Long: "Tokens let people and programs use the API. Each has a role; one may be limited to a source and to a time.",
+		Example: `  kici token create ci --role admin
+  kici token list`, Aliases: []string{"tokens"}, Short: "Create, list and revoke API tokens",
+	}
 	cmd.AddCommand(create(c), list(c), revoke(c), whoami(c))
 	return cmd
 }
@@ -80,7 +85,10 @@ func instant(s string, now time.Time) (time.Time, error) {
 
 func list(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List tokens, without their secrets", Args: cobra.NoArgs,
+		Use:  "list",
+		Long: "List the tokens of people and programs. The secrets themselves are shown once, when they are made, and never again.",
+		Example: `  kici token list
+  kici token list -o json`, Aliases: []string{"ls"}, Short: "List tokens, without their secrets", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {
@@ -123,7 +131,9 @@ func state(t client.Token, now time.Time) (word, class string) {
 
 func revoke(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ID", Short: "Revoke a token", Args: cobra.ExactArgs(1),
+		Use:     "revoke ID",
+		Long:    "Revoke a token. Whoever has it is refused from the next request on.",
+		Example: "  kici token revoke 0195b2c4-0000-7000-8000-000000000001", Short: "Revoke a token", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
@@ -140,7 +150,9 @@ func revoke(c *console.Console) *cobra.Command {
 
 func whoami(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use: "whoami", Short: "Say which token this machine uses", Args: cobra.NoArgs,
+		Use:     "whoami",
+		Long:    "Say who the server takes this command for: the token's name, its role and what it is limited to.",
+		Example: "  kici whoami", Short: "Say which token this machine uses", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.Client()
 			if err != nil {

@@ -26,7 +26,11 @@ import (
 
 // Commands returns the noun with its verbs.
 func Commands() []*cobra.Command {
-	cmd := &cobra.Command{Use: "webhook", Short: "Sign and send deliveries to a source's webhook"}
+	cmd := &cobra.Command{
+		Use:     "webhook",
+		Long:    "Send signed webhooks by hand, to try a source out.",
+		Example: "  kici webhook send --help", Short: "Sign and send deliveries to a source's webhook",
+	}
 	cmd.AddCommand(sendCommand())
 	return []*cobra.Command{cmd}
 }
