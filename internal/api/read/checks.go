@@ -19,15 +19,7 @@ type CheckRunFilter struct {
 func (r *Reads) CheckRuns(ctx context.Context, s Scope, f CheckRunFilter) (client.CheckRunList, error) {
 	var rows []db.ReadCheckRunsRow
 	err := r.view(ctx, func(q *db.Queries) (err error) {
-		id := ""
-		if f.Run != "" {
-			if id, err = visibleRun(ctx, q, s, f.Run); err != nil {
-				return err
-			}
-		}
-		rows, err = q.ReadCheckRuns(ctx, db.ReadCheckRunsParams{
-			OrgID: s.OrgID, RunID: id, RoutingKey: s.RoutingKey, Failing: f.Failing, MaxRows: int32(clamp(f.Limit, MaxLimit, MaxLimit)),
-		})
+		rows, err = f.rows(ctx, q, s)
 		return err
 	})
 	if err != nil {
@@ -42,6 +34,31 @@ func (r *Reads) CheckRuns(ctx context.Context, s Scope, f CheckRunFilter) (clien
 		}
 	}
 	return out, nil
+}
+
+func (f CheckRunFilter) rows(ctx context.Context, q *db.Queries, s Scope) (out []db.ReadCheckRunsRow, err error) {
+	limit := int32(clamp(f.Limit, MaxLimit, MaxLimit))
+	switch {
+	case f.Run != "":
+		id, err := visibleRun(ctx, q, s, f.Run)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := q.ReadCheckRunsOfRun(ctx, id, limit)
+		for _, x := range rows {
+			if !f.Failing || x.FailingSince.Valid {
+				out = append(out, db.ReadCheckRunsRow(x))
+			}
+		}
+		return out, err
+	case f.Failing:
+		rows, err := q.ReadFailingCheckRuns(ctx, s.OrgID, s.RoutingKey, limit)
+		for _, x := range rows {
+			out = append(out, db.ReadCheckRunsRow(x))
+		}
+		return out, err
+	}
+	return q.ReadCheckRuns(ctx, s.OrgID, s.RoutingKey, limit)
 }
 
 // visibleRun is the id of a run that the caller may see.

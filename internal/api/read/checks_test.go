@@ -39,12 +39,13 @@ func TestCheckRuns(t *testing.T) {
 			f    read.CheckRunFilter
 			want []string
 		}{
-			"all":     {scope, read.CheckRunFilter{}, []string{"kici/ci", "kici/ci", "kici/ci/job/a", "kici/ci/job/b"}},
-			"a run":   {scope, read.CheckRunFilter{Run: old}, []string{"kici/ci", "kici/ci/job/a", "kici/ci/job/b"}},
-			"failing": {scope, read.CheckRunFilter{Failing: true}, []string{"kici/ci/job/a", "kici/ci/job/b"}},
-			"few":     {scope, read.CheckRunFilter{Limit: 1}, []string{"kici/ci"}},
-			"scoped":  {scoped, read.CheckRunFilter{}, []string{"kici/ci"}},
-			"nobody":  {read.Scope{OrgID: "else"}, read.CheckRunFilter{}, nil},
+			"all":              {scope, read.CheckRunFilter{}, []string{"kici/ci", "kici/ci", "kici/ci/job/a", "kici/ci/job/b"}},
+			"a run":            {scope, read.CheckRunFilter{Run: old}, []string{"kici/ci", "kici/ci/job/a", "kici/ci/job/b"}},
+			"failing":          {scope, read.CheckRunFilter{Failing: true}, []string{"kici/ci/job/a", "kici/ci/job/b"}},
+			"failing of a run": {scope, read.CheckRunFilter{Run: old, Failing: true}, []string{"kici/ci/job/a", "kici/ci/job/b"}},
+			"few":              {scope, read.CheckRunFilter{Limit: 1}, []string{"kici/ci"}},
+			"scoped":           {scoped, read.CheckRunFilter{}, []string{"kici/ci"}},
+			"nobody":           {read.Scope{OrgID: "else"}, read.CheckRunFilter{}, nil},
 		} {
 			list, err := r.CheckRuns(t.Context(), c.s, c.f)
 			if err != nil {

@@ -436,30 +436,19 @@ func (q *Queries) PutCommitStatus(ctx context.Context, arg PutCommitStatusParams
 }
 
 const readCheckRuns = `-- name: ReadCheckRuns :many
-SELECT c.run_id, r.number, r.repo, r.workflow, r.routing_key, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
   c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
 FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
 WHERE c.org_id = $1
-  AND (CAST($2 AS TEXT) = '' OR c.run_id = CAST($2 AS TEXT))
-  AND (CAST($3 AS TEXT) = '' OR r.routing_key = CAST($3 AS TEXT))
-  AND (CAST($4 AS BOOLEAN) = FALSE OR c.failing_since IS NOT NULL)
-ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT $5
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = CAST($2 AS TEXT))
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT $3
 `
-
-type ReadCheckRunsParams struct {
-	OrgID      string
-	RunID      string
-	RoutingKey string
-	Failing    bool
-	MaxRows    int32
-}
 
 type ReadCheckRunsRow struct {
 	RunID        string
 	Number       int64
 	Repo         string
 	Workflow     string
-	RoutingKey   string
 	Context      string
 	JobID        string
 	Sha          string
@@ -475,15 +464,9 @@ type ReadCheckRunsRow struct {
 	GaveUpAt     sql.NullInt64
 }
 
-// Statuses as people see them, newest run first. Empty arguments mean any.
-func (q *Queries) ReadCheckRuns(ctx context.Context, arg ReadCheckRunsParams) ([]ReadCheckRunsRow, error) {
-	rows, err := q.db.QueryContext(ctx, readCheckRuns,
-		arg.OrgID,
-		arg.RunID,
-		arg.RoutingKey,
-		arg.Failing,
-		arg.MaxRows,
-	)
+// Statuses as people see them, newest run first. An empty routing key means any.
+func (q *Queries) ReadCheckRuns(ctx context.Context, orgID string, routingKey string, maxRows int32) ([]ReadCheckRunsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readCheckRuns, orgID, routingKey, maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -496,7 +479,75 @@ func (q *Queries) ReadCheckRuns(ctx context.Context, arg ReadCheckRunsParams) ([
 			&i.Number,
 			&i.Repo,
 			&i.Workflow,
-			&i.RoutingKey,
+			&i.Context,
+			&i.JobID,
+			&i.Sha,
+			&i.State,
+			&i.Description,
+			&i.Wanted,
+			&i.Attempts,
+			&i.Reason,
+			&i.LastError,
+			&i.CreatedAt,
+			&i.PostedAt,
+			&i.FailingSince,
+			&i.GaveUpAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readCheckRunsOfRun = `-- name: ReadCheckRunsOfRun :many
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.run_id = $1
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT $2
+`
+
+type ReadCheckRunsOfRunRow struct {
+	RunID        string
+	Number       int64
+	Repo         string
+	Workflow     string
+	Context      string
+	JobID        string
+	Sha          string
+	State        string
+	Description  string
+	Wanted       string
+	Attempts     int64
+	Reason       string
+	LastError    string
+	CreatedAt    int64
+	PostedAt     sql.NullInt64
+	FailingSince sql.NullInt64
+	GaveUpAt     sql.NullInt64
+}
+
+func (q *Queries) ReadCheckRunsOfRun(ctx context.Context, runID string, maxRows int32) ([]ReadCheckRunsOfRunRow, error) {
+	rows, err := q.db.QueryContext(ctx, readCheckRunsOfRun, runID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadCheckRunsOfRunRow{}
+	for rows.Next() {
+		var i ReadCheckRunsOfRunRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Number,
+			&i.Repo,
+			&i.Workflow,
 			&i.Context,
 			&i.JobID,
 			&i.Sha,
@@ -539,6 +590,76 @@ func (q *Queries) ReadChecksOfRun(ctx context.Context, id string) (ReadChecksOfR
 	var i ReadChecksOfRunRow
 	err := row.Scan(&i.ChecksChanged, &i.ChecksDone, &i.RoutingKey)
 	return i, err
+}
+
+const readFailingCheckRuns = `-- name: ReadFailingCheckRuns :many
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.org_id = $1 AND c.failing_since IS NOT NULL
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = CAST($2 AS TEXT))
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT $3
+`
+
+type ReadFailingCheckRunsRow struct {
+	RunID        string
+	Number       int64
+	Repo         string
+	Workflow     string
+	Context      string
+	JobID        string
+	Sha          string
+	State        string
+	Description  string
+	Wanted       string
+	Attempts     int64
+	Reason       string
+	LastError    string
+	CreatedAt    int64
+	PostedAt     sql.NullInt64
+	FailingSince sql.NullInt64
+	GaveUpAt     sql.NullInt64
+}
+
+func (q *Queries) ReadFailingCheckRuns(ctx context.Context, orgID string, routingKey string, maxRows int32) ([]ReadFailingCheckRunsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readFailingCheckRuns, orgID, routingKey, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadFailingCheckRunsRow{}
+	for rows.Next() {
+		var i ReadFailingCheckRunsRow
+		if err := rows.Scan(
+			&i.RunID,
+			&i.Number,
+			&i.Repo,
+			&i.Workflow,
+			&i.Context,
+			&i.JobID,
+			&i.Sha,
+			&i.State,
+			&i.Description,
+			&i.Wanted,
+			&i.Attempts,
+			&i.Reason,
+			&i.LastError,
+			&i.CreatedAt,
+			&i.PostedAt,
+			&i.FailingSince,
+			&i.GaveUpAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const readSourceName = `-- name: ReadSourceName :many

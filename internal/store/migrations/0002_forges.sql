@@ -21,6 +21,7 @@ CREATE TABLE commit_statuses (
   PRIMARY KEY (run_id, context)
 );
 CREATE INDEX commit_statuses_list ON commit_statuses (org_id, created_at, run_id);
+CREATE INDEX commit_statuses_failing ON commit_statuses (org_id, created_at, run_id) WHERE failing_since IS NOT NULL;
 
 -- Branches and tags as the origin had them when kici last looked or was told; a difference that no delivery explains is a
 -- missed push.

@@ -73,14 +73,27 @@ UPDATE execution_runs SET checks_due_at = 0 WHERE checks_changed > checks_done A
 UPDATE execution_runs SET checks_lease = 0, checks_due_at = $3 WHERE id = $1 AND checks_lease = $2;
 
 -- name: ReadCheckRuns :many
--- Statuses as people see them, newest run first. Empty arguments mean any.
-SELECT c.run_id, r.number, r.repo, r.workflow, r.routing_key, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+-- Statuses as people see them, newest run first. An empty routing key means any.
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
   c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
 FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
 WHERE c.org_id = sqlc.arg(org_id)
-  AND (CAST(sqlc.arg(run_id) AS TEXT) = '' OR c.run_id = CAST(sqlc.arg(run_id) AS TEXT))
   AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
-  AND (CAST(sqlc.arg(failing) AS BOOLEAN) = FALSE OR c.failing_since IS NOT NULL)
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT sqlc.arg(max_rows);
+
+-- name: ReadCheckRunsOfRun :many
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.run_id = sqlc.arg(run_id)
+ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT sqlc.arg(max_rows);
+
+-- name: ReadFailingCheckRuns :many
+SELECT c.run_id, r.number, r.repo, r.workflow, c.context, c.job_id, c.sha, c.state, c.description, c.wanted, c.attempts,
+  c.reason, c.last_error, c.created_at, c.posted_at, c.failing_since, c.gave_up_at
+FROM commit_statuses c JOIN execution_runs r ON r.id = c.run_id
+WHERE c.org_id = sqlc.arg(org_id) AND c.failing_since IS NOT NULL
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
 ORDER BY c.created_at DESC, c.run_id DESC, c.context LIMIT sqlc.arg(max_rows);
 
 -- name: ReadChecksOfRun :one
