@@ -153,7 +153,7 @@ func (c Checkout) gitWith(ctx context.Context, with Cmd, args ...string) error {
 	with.Dir, with.Args = c.Dir, args
 	with.SafeDirs = []string{c.Dir}
 	if c.Output != nil {
-		p := newProgress(c.Output, time.Now)
+		p := newProgress(c.Output, time.Now, c.scrub)
 		defer p.Flush()
 		with.Stderr = p
 	}

@@ -13,16 +13,17 @@ import (
 const progressEvery = 5 * time.Second
 
 // progress passes git's standard error on, line by line, with at most one line of progress in progressEvery (none in the first)
-// and without the list of what was fetched.
+// and without the list of what was fetched. A server may repeat the credential: scrub takes it out of each line.
 type progress struct {
-	to   io.Writer
-	now  func() time.Time
-	last time.Time
-	buf  []byte
+	to    io.Writer
+	now   func() time.Time
+	scrub func(string) string
+	last  time.Time
+	buf   []byte
 }
 
-func newProgress(to io.Writer, now func() time.Time) *progress {
-	return &progress{to: to, now: now, last: now()}
+func newProgress(to io.Writer, now func() time.Time, scrub func(string) string) *progress {
+	return &progress{to: to, now: now, scrub: scrub, last: now()}
 }
 
 const maxProgressLine = 64 << 10
@@ -60,7 +61,7 @@ func (p *progress) line(s string) {
 		}
 		p.last = p.now()
 	}
-	_, _ = io.WriteString(p.to, s+"\n")
+	_, _ = io.WriteString(p.to, p.scrub(s)+"\n")
 }
 
 var progressPattern = sync.OnceValue(func() *regexp.Regexp {

@@ -128,13 +128,16 @@ const maxSentence = 600
 func (r Remote) sentence(failed *Error) string {
 	var kept []string
 	for line := range strings.SplitSeq(failed.Stderr, "\n") {
+		line = strings.TrimRight(line, "\r") // ssh ends lines with both
 		line = line[strings.LastIndexByte(line, '\r')+1:]
 		line = clean(line, maxSentence)
 		switch {
 		case line == "" || isProgress(line) || strings.Trim(line, "@ ") == "":
 		case containsAny(line, "Please make sure you have the correct access rights", "and the repository exists.",
 			"Could not read from remote repository", "IT IS POSSIBLE THAT SOMEONE", "Someone could be eavesdropping",
-			"It is also possible that a host key", "Warning: Permanently added"):
+			"It is also possible that a host key", "Warning: Permanently added", "Please contact your system administrator",
+			"The fingerprint for the", "SHA256:", "to get rid of this message", "Host key for", "Offending ", "remove with:",
+			"ssh-keygen -f", "Load key \"\""):
 		default:
 			kept = append(kept, line)
 		}

@@ -70,7 +70,7 @@ func sshPath(path string) (string, error) {
 	if path == "" {
 		return "none", nil
 	}
-	if strings.ContainsAny(path, "\"\n$") || strings.HasPrefix(path, "~") {
+	if strings.ContainsAny(path, "\"\n") || strings.Contains(path, "${") || strings.HasPrefix(path, "~") {
 		return "", fmt.Errorf("%w: ssh cannot be given the path %q", ErrName, path)
 	}
 	return `"` + strings.ReplaceAll(filepath.ToSlash(path), "%", "%%") + `"`, nil

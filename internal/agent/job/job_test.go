@@ -644,6 +644,45 @@ func TestCheckout(t *testing.T) {
 	}
 }
 
+func TestCheckoutSaysWhatItLeavesOut(t *testing.T) {
+	repo, _ := repository(t)
+	cmd := osexec.Command("sh", "-ec", `touch .gitmodules && echo '*.bin filter=lfs diff=lfs' > .gitattributes && git add -A &&
+		git -c user.name=t -c user.email=t@example.com commit -qm more && git rev-parse HEAD`)
+	cmd.Dir = repo
+	sha, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, lock.Step{Run: "true"})
+	b.spec.Checkout = &wire.Checkout{URL: repo, SHA: strings.TrimSpace(string(sha))}
+	if out := b.run(); out.Status != ci.JobSuccess {
+		t.Fatal(out, b.all())
+	}
+	for _, want := range []string{"git submodule update --init", "git lfs pull", "credential is not there for steps"} {
+		if log := b.text(0, "kici"); !strings.Contains(log, want) {
+			t.Errorf("no %q in:\n%s", want, log)
+		}
+	}
+}
+
+func TestCheckoutRefusedNamesTheCure(t *testing.T) {
+	closed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		w.Header().Set("WWW-Authenticate", "Basic realm=git")
+		http.Error(w, "no such token: "+password, http.StatusUnauthorized)
+	}))
+	defer closed.Close()
+	b := newBench(t, lock.Step{Run: "true"})
+	b.spec.Checkout = &wire.Checkout{URL: closed.URL + "/repo", SHA: strings.Repeat("ab", 20), Username: "u", Password: "revoked-token"}
+	out := b.run()
+	if out.Status != ci.JobFailed || out.InitFailure != InitCheckout || !strings.Contains(out.Error, "kici source set-token") {
+		t.Errorf("%+v", out)
+	}
+	if text := out.Error + b.all(); strings.Contains(text, "revoked-token") {
+		t.Errorf("the credential is shown:\n%s", text)
+	}
+}
+
 func TestOutputsAreBounded(t *testing.T) {
 	b := newBench(t, lock.Step{ID: "big", Run: `head -c 300000 /dev/zero | tr '\0' x > o; (printf 'v='; cat o; echo) >> $KICI_OUTPUT`})
 	b.def.Outputs = map[string]string{"v": "${{ steps.big.outputs.v }}"}
