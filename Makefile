@@ -4,7 +4,7 @@ TOOL     = $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/kici-go/kici/internal/obs.Version=$(VERSION)
 
-.PHONY: help build demo test test-short fuzz bench crash forge lint generate fmt screenshots packages image clean
+.PHONY: help build demo test test-short fuzz bench crash forge lint generate fmt screenshots packages image man clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -54,6 +54,9 @@ image: build ## the container image kici:latest, FROM scratch
 	mkdir -p bin/image && cp packaging/container/Dockerfile bin/image/
 	packaging/container/rootfs.sh bin/kici bin/image/rootfs.tar
 	docker build -t kici:latest bin/image
+
+man: build ## man pages in bin/man1
+	bin/kici docs man bin/man1
 
 clean:
 	rm -rf bin .cache

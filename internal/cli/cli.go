@@ -138,6 +138,10 @@ func group(root *cobra.Command, id string, commands ...*cobra.Command) {
 // globals adds the flags of every command (CLI-1).
 func globals(c *console.Console, root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { // before anything is done, also by commands that print little
+		_, err := c.Format()
+		return err
+	}
 	root.Version = first(c.Version, "dev")
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	f := root.PersistentFlags()
@@ -147,7 +151,8 @@ func globals(c *console.Console, root *cobra.Command) {
 	f.StringVarP(&c.Output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&c.Output, "format", "table", "the same as --output")
 	f.BoolVar(&c.JSON, "json", false, "the same as --output json")
-	f.BoolVar(&c.NoColor, "no-color", false, "no colours (also NO_COLOR)")
+	f.BoolVar(&c.NoColor, "no-color", false, "no colours (also NO_COLOR; CLICOLOR_FORCE=1 asks for them without a terminal)")
+	f.BoolVar(&c.NoTrunc, "no-trunc", false, "do not shorten tables to fit the terminal")
 	for _, name := range []string{"output", "format"} {
 		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	}

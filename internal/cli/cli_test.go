@@ -37,17 +37,26 @@ func TestMain(m *testing.M) {
 // scripted is the program with a fixed clock; KICI_TEST_WIDTH pretends a terminal.
 func scripted(args []string) int {
 	c := console.New()
-	c.Now = func() time.Time { return start.Add(time.Hour) }
+	c.Now = scriptedNow
 	if w := os.Getenv("TEST_WIDTH"); w != "" {
 		c.OutTerminal = true
 		_, _ = fmt.Sscan(w, &c.Width)
 	}
-	return execute(context.Background(), c, args, Injected{Version: "1.2.3", Agent: func(*console.Console) *cobra.Command {
-		return &cobra.Command{Use: "agent", Short: "Run an agent", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "an agent runs")
-			return err
-		}}
-	}})
+	return execute(context.Background(), c, args, testInjected())
+}
+
+func scriptedNow() time.Time { return start.Add(time.Hour) }
+
+func testInjected() Injected {
+	return Injected{Version: "1.2.3", Agent: func(*console.Console) *cobra.Command {
+		return &cobra.Command{
+			Use: "agent", Short: "Run an agent", Long: "Run an agent.", Example: "  kici agent", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "an agent runs")
+				return err
+			},
+		}
+	}}
 }
 
 func TestScripts(t *testing.T) {
@@ -233,6 +242,15 @@ func world() map[string]any {
 			{ID: "scaler-bare-metal-1", Type: "bare-metal", Scaler: "local", NodeName: "hydra", State: "online", Connected: true, Labels: []string{"linux", "x64"}, JobName: "build", Repo: "acme/shop", RunNumber: 482, JobID: "job-build", RequestedAt: at(0), StateAt: at(3)},
 			{ID: "scaler-bare-metal-2", Type: "bare-metal", Scaler: "local", NodeName: "hydra", State: "booting", Labels: []string{"linux"}, RequestedAt: at(0), StateAt: at(5)},
 		}},
+		"GET /agents/scaler-bare-metal-1": client.Agent{ID: "scaler-bare-metal-1", Type: "bare-metal", State: "online", Labels: []string{"linux"}, RequestedAt: at(0), StateAt: at(3)},
+		"GET /sources/shop/workflows": client.Workflows{Source: "shop", Workflows: []client.Workflow{
+			{Name: "deploy", File: ".kici/workflows/deploy.yaml", Startable: true, Inputs: []client.Input{{Name: "target", Type: "enum", Description: "where to"}}},
+			{Name: "nightly"},
+		}},
+		"DELETE /tokens/t2":           map[string]bool{"revoked": true},
+		"DELETE /agent-tokens/a1":     map[string]bool{"revoked": true},
+		"GET /access-log":             client.AccessLog{},
+		"GET /diagnose":               client.Diagnosis{Status: "degraded", Checks: []client.DiagnosisCheck{{Name: "database", Status: "pass", Message: "sqlite answers"}, {Name: "disk", Status: "warn", Message: "1 GiB free", Cure: "make room"}}},
 		"GET /scalers": client.ScalerList{Scalers: []client.Scaler{{
 			Name: "local", Node: "n1", NodeName: "hydra", Type: "bare-metal", State: "backing off", StateText: "until 12:05:00 UTC after 3 failed launches: exec: no such file",
 			ActiveCount: 2, StartingCount: 1, MaxAgents: 4, UsedCPUMilli: 1500, CapCPUMilli: 4000, LabelSets: [][]string{{"linux"}, {"linux", "gpu"}},

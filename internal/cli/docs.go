@@ -20,12 +20,23 @@ func docs() *cobra.Command {
 	}
 	var dir string
 	man := &cobra.Command{
-		Use: "man", Short: "Write a man page for every command", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return writeMan(cmd.Root(), dir) },
+		Use: "man [DIR]", Short: "Write a man page for every command", Args: cobra.MaximumNArgs(1),
+		Long: "Write a man page for every command into DIR, which is made where it is missing.", Example: "  kici docs man man1 && man man1/kici-run.1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return writePages(cmd.Root(), target(args, dir), ".1", manPage)
+		},
 	}
-	man.Flags().StringVar(&dir, "dir", ".", "where to write")
+	man.Flags().StringVar(&dir, "dir", ".", "where to write, the same as DIR")
+	markdown := &cobra.Command{
+		Use: "markdown [DIR]", Short: "Write a page in Markdown for every command", Args: cobra.MaximumNArgs(1),
+		Long: "Write a page in Markdown for every command into DIR, which is made where it is missing.", Example: "  kici docs markdown reference",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return writePages(cmd.Root(), target(args, "."), ".md", markdownPage)
+		},
+	}
 	table := &cobra.Command{
 		Use: "commands", Short: "Print a table of all commands in Markdown", Args: cobra.NoArgs,
+		Long: "Print a table of all commands with what each does, in Markdown.", Example: "  kici docs commands",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprint(cmd.OutOrStdout(), "| command | what it does |\n|---|---|\n")
 			each(cmd.Root(), func(sub *cobra.Command) {
@@ -36,7 +47,7 @@ func docs() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(man, table)
+	cmd.AddCommand(man, markdown, table)
 	return cmd
 }
 
@@ -51,18 +62,52 @@ func each(cmd *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-func writeMan(root *cobra.Command, dir string) error {
+func target(args []string, dir string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return dir
+}
+
+// writePages writes one file for each command.
+func writePages(root *cobra.Command, dir, ext string, page func(cmd *cobra.Command, name string) string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	var failed error
 	each(root, func(cmd *cobra.Command) {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-		if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name)), 0o644); err != nil && failed == nil {
+		if err := os.WriteFile(filepath.Join(dir, name+ext), []byte(page(cmd, name)), 0o644); err != nil && failed == nil {
 			failed = err
 		}
 	})
 	return failed
+}
+
+// markdownPage is one page in Markdown.
+func markdownPage(cmd *cobra.Command, _ string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n%s\n\n```\n%s\n```\n", cmd.CommandPath(), first(cmd.Long, cmd.Short), cmd.UseLine())
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\n## Examples\n\n```\n%s\n```\n", cmd.Example)
+	}
+	for _, set := range []struct {
+		title string
+		flags *pflag.FlagSet
+	}{{"Options", cmd.NonInheritedFlags()}, {"Options of every command", cmd.InheritedFlags()}} {
+		if usage := set.flags.FlagUsages(); usage != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n```\n%s```\n", set.title, usage)
+		}
+	}
+	if subs := cmd.Commands(); len(subs) > 0 {
+		b.WriteString("\n## Commands\n\n")
+		for _, sub := range subs {
+			if !sub.Hidden {
+				fmt.Fprintf(&b, "- [%s](%s.md): %s\n", sub.CommandPath(), strings.ReplaceAll(sub.CommandPath(), " ", "-"), sub.Short)
+			}
+		}
+	}
+	return b.String()
 }
 
 // manPage is one page in roff.

@@ -125,7 +125,7 @@ func job(a client.Agent) string {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use:  "show AGENT",
+		Use: "show AGENT", ValidArgsFunction: c.CompleteAgents(),
 		Long: "Show one agent: its state and since when, its labels, its machine and the job that it holds.",
 		Example: `  kici agent show scaler-bare-metal-1
   kici agent show scaler-bare-metal-1 -o json`, Short: "Show one agent, gone or not", Args: cobra.ExactArgs(1),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,7 @@ type Console struct {
 	Output  string // table, json or yaml
 	JSON    bool   // --json
 	NoColor bool
+	NoTrunc bool // --no-trunc: tables are as wide as what is in them
 
 	InTerminal, OutTerminal bool
 	Width, Height           int // of the terminal, 0 when Out is none
@@ -50,17 +52,44 @@ func New() *Console {
 		InTerminal: term.IsTerminal(int(os.Stdin.Fd())), OutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	if c.OutTerminal {
-		c.Width = 80
-		if w, h, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w > 0 {
-			c.Width, c.Height = w, h
+		w, h, err := term.GetSize(int(os.Stdout.Fd()))
+		if err != nil {
+			w, h = 0, 0
 		}
+		c.Width, c.Height = tableWidth(w, c.Getenv("COLUMNS")), h
 	}
 	return c
 }
 
-// Color reports whether colours may be used: on a terminal, unless NO_COLOR is set or the terminal is dumb.
+// Bounds of what tables are made to fit.
+const (
+	usualWidth = 80
+	minWidth   = 40
+	maxWidth   = 400
+)
+
+// tableWidth is the width that tables are made to fit: COLUMNS where it is set, else the terminal's own, within bounds.
+func tableWidth(terminal int, columns string) int {
+	if n, err := strconv.Atoi(columns); err == nil && n > 0 {
+		terminal = n
+	}
+	if terminal <= 0 {
+		terminal = usualWidth
+	}
+	return min(max(terminal, minWidth), maxWidth)
+}
+
+// Color reports whether colours may be used: on a terminal that is not dumb, or where CLICOLOR_FORCE asks for them; never when
+// NO_COLOR is set.
 func (c *Console) Color() bool {
-	return c.OutTerminal && !c.NoColor && c.Getenv("NO_COLOR") == "" && c.Getenv("TERM") != "dumb"
+	force := c.Getenv("CLICOLOR_FORCE")
+	switch {
+	case c.NoColor || c.Getenv("NO_COLOR") != "":
+		return false
+	case force != "" && force != "0":
+		return true
+	}
+	return c.OutTerminal && c.Getenv("TERM") != "dumb"
 }
 
 // Notice prints a sentence for the person, apart from the data.

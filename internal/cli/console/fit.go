@@ -27,7 +27,7 @@ func (c *Console) fit(header []string, rows [][]Cell) ([]string, [][]Cell) {
 			widths[i] = max(widths[i], lipgloss.Width(clean[r][i].Text))
 		}
 	}
-	if c.Width <= 0 {
+	if c.Width <= 0 || c.NoTrunc {
 		return header, clean
 	}
 	keep := shrink(widths, c.Width)

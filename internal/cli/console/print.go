@@ -27,6 +27,14 @@ func (c *Console) Print(v any, human func() error) error {
 	return human()
 }
 
+// Done says that something was done to an object: a sentence for people, a document such as {"revoked": "t1"} for programs.
+func (c *Console) Done(what, object string) error {
+	return c.Print(map[string]string{what: object}, func() error {
+		c.Notice("%s %s", what, object)
+		return nil
+	})
+}
+
 func (c *Console) printJSON(v any) error {
 	e := json.NewEncoder(c.Out)
 	e.SetIndent("", "  ")

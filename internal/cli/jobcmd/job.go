@@ -34,7 +34,7 @@ func ref(args []string) string {
 func list(c *console.Console) *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
-		Use:  "list RUN",
+		Use: "list RUN", ValidArgsFunction: c.CompleteRuns(),
 		Long: "List the jobs of a run, with the agent of each and why those that wait are waiting.", Aliases: []string{"ls"}, Short: "List the jobs of a run", Args: cobra.ExactArgs(1),
 		Example: "  kici job list acme/shop#482",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,7 +57,7 @@ func list(c *console.Console) *cobra.Command {
 
 func show(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use:  "show JOB | RUN JOB",
+		Use: "show JOB | RUN JOB", ValidArgsFunction: c.CompleteJobs(),
 		Long: "Show one job with its steps, outputs and how its processes were ended.", Short: "Show one job with its steps", Args: cobra.RangeArgs(1, 2),
 		Example: "  kici job show acme/shop#482/build",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -126,7 +126,7 @@ func printJob(c *console.Console, j client.Job) error {
 // Why is "kici job why" and "kici why".
 func Why(c *console.Console) *cobra.Command {
 	return &cobra.Command{
-		Use:  "why JOB | RUN JOB",
+		Use: "why JOB | RUN JOB", ValidArgsFunction: c.CompleteJobs(),
 		Long: "Say why a job is where it is: one reason for each scaler, agent or need that it waits for, as they were decided last.", Short: "Say why a job is where it is: for every scaler and agent, why it does not run it now",
 		Args: cobra.RangeArgs(1, 2),
 		Example: `  kici why acme/shop#482/deploy
@@ -167,7 +167,7 @@ func logs(c *console.Console) *cobra.Command {
 	var follow bool
 	var step int
 	cmd := &cobra.Command{
-		Use:  "logs JOB | RUN JOB",
+		Use: "logs JOB | RUN JOB", ValidArgsFunction: c.CompleteJobs(),
 		Long: "Print the log of a job, step by step. With --follow it goes on until the job has ended.", Short: "Print the log of a job", Args: cobra.RangeArgs(1, 2),
 		Example: "  kici job logs 482 build -f",
 		RunE: func(cmd *cobra.Command, args []string) error {

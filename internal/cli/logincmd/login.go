@@ -105,8 +105,10 @@ func logout(c *console.Console) *cobra.Command {
 			if _, err := c.SaveLogin(server, ""); err != nil {
 				return err
 			}
-			c.Notice("forgot the token of %s; it stays valid until it is revoked", server)
-			return nil
+			return c.Print(map[string]string{"forgot": server}, func() error {
+				c.Notice("forgot the token of %s; it stays valid until it is revoked", server)
+				return nil
+			})
 		},
 	}
 }

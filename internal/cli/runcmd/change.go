@@ -2,6 +2,7 @@ package runcmd
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,6 +42,7 @@ With --force nothing is waited for: whole process trees are killed.`,
 
 func rerun(c *console.Console) *cobra.Command {
 	var failed, wait bool
+	var timeout time.Duration
 	var key string
 	cmd := &cobra.Command{
 		Use:  "rerun RUN",
@@ -59,24 +61,26 @@ func rerun(c *console.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return started(c, cmd, cl, startedRun{out, wait})
+			return started(c, cmd, cl, startedRun{out, wait, timeout})
 		},
 	}
 	cmd.Flags().BoolVar(&failed, "failed", false, "only the jobs that did not succeed")
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow the new run; exit 1 unless it succeeds")
 	cmd.Flags().StringVar(&key, "request-id", "", "name of this request: repeating it does not run twice")
+	timeoutFlag(cmd, &timeout)
 	return cmd
 }
 
 type startedRun struct {
-	run  client.NewRun
-	wait bool
+	run     client.NewRun
+	wait    bool
+	timeout time.Duration
 }
 
 // started prints a new run, or follows it to its end.
 func started(c *console.Console, cmd *cobra.Command, cl *client.Client, s startedRun) error {
 	if s.wait {
-		return follow(c, cmd, cl, s.run.RunID)
+		return follow(c, cmd, cl, followed{s.run.RunID, s.timeout})
 	}
 	return c.Print(s.run, func() error {
 		_, err := fmt.Fprintln(c.Out, s.run.RunID)

@@ -23,7 +23,7 @@ func logs(c *console.Console) *cobra.Command {
 	var step int
 	cmd := &cobra.Command{
 		Use:  "logs [RUN [JOB]]",
-		Long: "Print the logs of a run, each line after its job's name, or of one job. With --follow it goes on until the end.", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.MaximumNArgs(2), ValidArgsFunction: c.CompleteRuns(),
+		Long: "Print the logs of a run, each line after its job's name, or of one job. With --follow it goes on until the end.", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.MaximumNArgs(2), ValidArgsFunction: c.CompleteJobs(),
 		Example: `  kici run logs acme/shop#482
   kici run logs 482 build -f
   kici run logs 482 "test (1.26)" --step 2`,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,9 +19,10 @@ func start(c *console.Console) *cobra.Command {
 	var r client.StartRequest
 	var inputs []string
 	var wait bool
+	var timeout time.Duration
 	var key, file string
 	cmd := &cobra.Command{
-		Use: "start WORKFLOW", Short: "Start a workflow by hand (workflow_dispatch)", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteWorkflows(),
+		Use: "start WORKFLOW", Short: "Start a workflow by hand (workflow_dispatch)", Args: cobra.ExactArgs(1), ValidArgsFunction: c.CompleteStart(),
 		Long: `Start a workflow that has the trigger workflow_dispatch, at the tip of a branch or any other ref.
 Inputs are checked against the workflow, which also knows their types.`,
 		Example: `  kici run start deploy --source shop --ref main -i target=staging
@@ -47,7 +49,7 @@ Inputs are checked against the workflow, which also knows their types.`,
 			if err != nil {
 				return err
 			}
-			return started(c, cmd, cl, startedRun{out, wait})
+			return started(c, cmd, cl, startedRun{out, wait, timeout})
 		},
 	}
 	f := cmd.Flags()
@@ -57,6 +59,9 @@ Inputs are checked against the workflow, which also knows their types.`,
 	f.StringVar(&file, "inputs-file", "", "a file with a JSON object of inputs")
 	f.BoolVar(&wait, "wait", false, "follow the run; exit 1 unless it succeeds")
 	f.StringVar(&key, "request-id", "", "name of this request: repeating it does not start twice")
+	timeoutFlag(cmd, &timeout)
+	_ = cmd.RegisterFlagCompletionFunc("input", c.CompleteInputs())
+	_ = cmd.RegisterFlagCompletionFunc("source", c.CompleteSources())
 	return cmd
 }
 

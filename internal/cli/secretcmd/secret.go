@@ -62,8 +62,7 @@ func set(c *console.Console) *cobra.Command {
 			if err := cl.SetSecret(cmd.Context(), scopeOf(repo), args[0], value); err != nil {
 				return err
 			}
-			c.Notice("set %s", args[0])
-			return nil
+			return c.Done("set", args[0])
 		},
 	}
 	in.Flags(cmd, "", "the secret")
@@ -126,8 +125,7 @@ func remove(c *console.Console) *cobra.Command {
 			if err := cl.DeleteSecret(cmd.Context(), scopeOf(repo), args[0]); err != nil {
 				return err
 			}
-			c.Notice("deleted %s", args[0])
-			return nil
+			return c.Done("deleted", args[0])
 		},
 	}
 	cmd.Flags().StringVar(&repo, "repo", "", "the one of this repository")

@@ -142,8 +142,7 @@ func remove(c *console.Console) *cobra.Command {
 			if err := cl.RemoveSource(cmd.Context(), s.ID); err != nil {
 				return err
 			}
-			c.Notice("removed %s", s.Name)
-			return nil
+			return c.Done("removed", s.Name)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "confirm", false, "really do it")
@@ -169,8 +168,7 @@ func enable(c *console.Console, on bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.Notice("%s is %sd", s.Name, verb)
-			return nil
+			return c.Done(verb+"d", s.Name)
 		},
 	}
 }

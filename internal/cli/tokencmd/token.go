@@ -142,8 +142,7 @@ func revoke(c *console.Console) *cobra.Command {
 			if err := cl.RevokeToken(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			c.Notice("revoked %s", args[0])
-			return nil
+			return c.Done("revoked", args[0])
 		},
 	}
 }
