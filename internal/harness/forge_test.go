@@ -44,7 +44,8 @@ jobs:
 // forge is a server of kici with a source on a real Gitea.
 type forge struct {
 	*world
-	g *gitea
+	g      *gitea
+	tokens []string // that no log may show
 }
 
 const (
@@ -85,10 +86,16 @@ func TestRealGitea(t *testing.T) {
 			break // the parts build on each other
 		}
 	}
+	f.ends()
+}
+
+// ends stops the server, whose log must show no token.
+func (f *forge) ends() {
+	f.world.t.Helper()
 	f.stop()
-	for _, secret := range []string{f.g.ann, f.g.bob} {
-		if strings.Contains(f.log.String(), secret) {
-			t.Errorf("the server's log shows a token\n%s", f.log)
+	for _, token := range append(f.tokens, f.g.ann, f.g.bob) {
+		if strings.Contains(f.log.String(), token) {
+			f.world.t.Errorf("the server's log shows a token\n%s", f.log)
 		}
 	}
 }
@@ -368,7 +375,7 @@ func (f *forge) revoked(t *testing.T) {
 		Token string `json:"sha1"`
 	}
 	f.g.api(http.MethodPost, "/users/ann/tokens", "ann", map[string]any{"name": "new", "scopes": []string{"write:repository", "write:user", "write:issue"}}, &made)
-	f.g.ann = made.Token
+	f.tokens, f.g.ann = append(f.tokens, f.g.ann), made.Token
 	if err := f.api.SetSourceToken(t.Context(), forgeSource, made.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +384,7 @@ func (f *forge) revoked(t *testing.T) {
 
 // missed pushes while the webhook is off: comparing heads, as a server does when it starts, finds it.
 func (f *forge) missed(t *testing.T) {
-	f.stop()
+	f.ends()
 	f.role.GapEvery, f.role.GapConfirm = time.Second, time.Second
 	hook := f.hooks()[0]
 	f.g.api(http.MethodPatch, fmt.Sprintf("/repos/%s/hooks/%d", forgeRepo, hook.ID), f.g.ann, map[string]any{"active": false, "events": hook.Events}, nil)
