@@ -33,12 +33,12 @@ const forgeName = "shop"
 func newForgeWorld(t *testing.T, st *store.Store, change ...func(*Deps)) *forgeWorld {
 	t.Helper()
 	fw := &forgeWorld{forge: &sourcetest.Forge{}}
-	make := func(c source.Config) (source.Source, error) {
+	factory := func(c source.Config) (source.Source, error) {
 		fw.forge.Configure(c, "main")
 		return fw.forge, nil
 	}
 	fw.world = newWorld(t, st, append([]func(*Deps){func(d *Deps) {
-		d.Factories[source.KindGitea], d.Factories[source.KindGitHub] = make, make
+		d.Factories[source.KindGitea], d.Factories[source.KindGitHub] = factory, factory
 		d.Env.Now = func() time.Time { return time.Now().Add(time.Duration(fw.ahead.Load())) }
 		d.Settings.GapEvery, d.Settings.GapConfirm = time.Second, 100*time.Millisecond
 	}}, change...)...)
@@ -66,8 +66,8 @@ func newForgeWorld(t *testing.T, st *store.Store, change ...func(*Deps)) *forgeW
 func (fw *forgeWorld) look() {
 	fw.t.Helper()
 	fw.ahead.Add(int64(2 * time.Second))
-	if err := fw.in.lookForGaps(context.Background(), fw.term); err != nil {
-		fw.t.Fatal(err)
+	if n, err := fw.in.lookAtDue(context.Background(), fw.term); err != nil || n > 1 {
+		fw.t.Fatal(n, err)
 	}
 }
 

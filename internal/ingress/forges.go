@@ -100,10 +100,15 @@ func (c *Catalog) moved(ctx context.Context, tx *store.Tx, old, next db.Source) 
 	if err := c.d.Registrations.Forget(ctx, tx, old.OrgID, old.RoutingKey); err != nil {
 		return err
 	}
-	if _, err := tx.ForgetSourceHeads(ctx, old.ID); err != nil {
+	return forgetHeads(ctx, tx, old.ID)
+}
+
+// forgetHeads makes the next look at a source its first one: nothing before it was missed.
+func forgetHeads(ctx context.Context, tx *store.Tx, id string) error {
+	if _, err := tx.ForgetSourceHeads(ctx, id); err != nil {
 		return err
 	}
-	_, err := tx.RestartSourcePoll(ctx, tx.Now(), old.ID)
+	_, err := tx.RestartSourcePoll(ctx, tx.Now(), id)
 	return err
 }
 

@@ -48,23 +48,32 @@ func (s *Service) FillGaps(ctx context.Context, term int64) error {
 	return loop.Run(ctx)
 }
 
-// lookForGaps looks at the sources that are due. Its error is the store's.
+// lookForGaps looks until no source is due. Its error is the store's.
 func (s *Service) lookForGaps(ctx context.Context, term int64) error {
 	for ctx.Err() == nil {
-		due, err := s.d.Store.Read().DueSourcePolls(ctx, s.d.Env.NowMs(), gapBatch)
-		if err != nil || len(due) == 0 {
-			return err
-		}
-		g, inner := errgroup.WithContext(ctx)
-		g.SetLimit(gapParallel)
-		for _, row := range due {
-			g.Go(func() error { return s.lookAt(inner, term, row) })
-		}
-		if err := g.Wait(); err != nil {
+		n, err := s.lookAtDue(ctx, term)
+		if err != nil {
 			return fmt.Errorf("look for missed pushes: %w", err)
+		}
+		if n < gapBatch {
+			return nil
 		}
 	}
 	return nil
+}
+
+// lookAtDue looks once at the sources that are due, at most gapBatch of them.
+func (s *Service) lookAtDue(ctx context.Context, term int64) (int, error) {
+	due, err := s.d.Store.Read().DueSourcePolls(ctx, s.d.Env.NowMs(), gapBatch)
+	if err != nil {
+		return 0, err
+	}
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(gapParallel)
+	for _, row := range due {
+		g.Go(func() error { return s.lookAt(inner, term, row) })
+	}
+	return len(due), g.Wait()
 }
 
 // look is one look at one source, and what it found.
@@ -246,11 +255,10 @@ func (s *Service) nextLook(l look) db.FinishSourcePollParams {
 	p := db.FinishSourcePollParams{SourceID: l.row.SourceID, PolledAt: l.row.PolledAt, LastError: l.note, RedeliverSince: l.since}
 	if l.problem != nil {
 		p.Failures, p.LastError = l.row.Failures+1, sentence(l.problem)
-		delay := min(s.d.Settings.GapEvery<<min(l.row.Failures, 10), gapBackoff)
+		p.NextAt = l.began + min(s.d.Settings.GapEvery<<min(l.row.Failures, 10), gapBackoff).Milliseconds()
 		if at := source.RetryTime(l.problem); !at.IsZero() {
-			delay = min(max(delay, at.Sub(s.d.Env.Now())), 24*time.Hour)
+			p.NextAt = max(p.NextAt, min(at.UnixMilli(), l.began+maxPatience.Milliseconds()))
 		}
-		p.NextAt = l.began + delay.Milliseconds()
 		return p
 	}
 	if l.heads {
@@ -264,7 +272,8 @@ func (s *Service) nextLook(l look) db.FinishSourcePollParams {
 	return p
 }
 
-// repeatsGap says why a push of a forge starts nothing because kici has seen it by itself before, or the other way round.
+// repeatsGap says why a push of a forge starts nothing because kici has seen it by itself before, or the other way round. While both
+// wait, the forge's gives way: its delivery ends as skipped, which does not hold up the other.
 func (s *Service) repeatsGap(ctx context.Context, d *db.Delivery, ev ci.Event) (string, error) {
 	if !source.OnForge(d.Kind) || ev.Type != "push" && ev.Type != "tag" {
 		return "", nil
@@ -274,7 +283,7 @@ func (s *Service) repeatsGap(ctx context.Context, d *db.Delivery, ev ci.Event) (
 		return s.wasGap(ctx, d, ev)
 	case source.TriggerGap:
 		found, err := s.d.Store.Read().DeliveryForHead(ctx, db.DeliveryForHeadParams{
-			OrgID: d.OrgID, Since: d.ReceivedAt, SourceID: d.SourceID, Ref: ev.Ref, Sha: ev.SHA,
+			OrgID: d.OrgID, Since: d.ReceivedAt - gapSlack.Milliseconds(), SourceID: d.SourceID, Ref: ev.Ref, Sha: ev.SHA,
 		})
 		if err == nil && len(found) > 0 && found[0] != d.ID {
 			return "the forge delivered this push meanwhile: delivery " + found[0], nil
@@ -294,10 +303,10 @@ func (s *Service) wasGap(ctx context.Context, d *db.Delivery, ev ci.Event) (stri
 		return "", err
 	}
 	head, err := q.SourceHead(ctx, d.SourceID, ev.Ref)
-	if err != nil || gap.Status == statusFailed || gap.ReceivedAt > d.ReceivedAt || len(head) == 0 || head[0].Sha != ev.SHA {
+	if err != nil || gap.Status == statusFailed || gap.Status == statusSkipped || len(head) == 0 || head[0].Sha != ev.SHA {
 		return "", err
 	}
-	return "kici has started this push already: it came late, and the branch was seen before it (delivery " + gap.ID + ")", nil
+	return "kici starts this push by its own delivery " + gap.ID + ": this one came late, and the branch was seen before it", nil
 }
 
 func headersOf(d db.Delivery) map[string]string {

@@ -210,6 +210,28 @@ func TestDeliveryOnItsWayIsNotMissed(t *testing.T) {
 	})
 }
 
+// Delivered while kici's own delivery of it waits: one of them starts it, whichever is processed first.
+func TestGapAndDeliveryTogetherStartOnce(t *testing.T) {
+	each(t, func(t *testing.T, st *store.Store) {
+		fw := newForgeWorld(t, st)
+		one := fw.forge.Commit("refs/heads/main", "one", ciOn("push"))
+		fw.look()
+		two := fw.forge.Commit("refs/heads/main", "two", ciOn("push"))
+		fw.look()
+		fw.look() // kici's own delivery waits: nothing runs yet
+		got := fw.push(forgeName, fw.secret, pushOf("refs/heads/main", one, two), "d2")
+		fw.run()
+		fw.delivery(got.ID)
+		fw.settled()
+		fw.look()
+		fw.look()
+		fw.settled()
+		if n := len(fw.runs()); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
 func TestNewAndDeletedBranches(t *testing.T) {
 	each(t, func(t *testing.T, st *store.Store) {
 		fw := newForgeWorld(t, st)
@@ -229,6 +251,41 @@ func TestNewAndDeletedBranches(t *testing.T) {
 		rows, err := st.Read().SourceHeads(t.Context(), strings.TrimPrefix(fw.routingKey(), "generic:default:"))
 		if err != nil || len(rows) != 1 || len(fw.runs()) != 1 {
 			t.Errorf("%+v %v", rows, err)
+		}
+	})
+}
+
+// What was pushed while a source was off was not missed.
+func TestXC13PushesWhileASourceIsOffAreNotMissed(t *testing.T) {
+	each(t, func(t *testing.T, st *store.Store) {
+		fw := newForgeWorld(t, st)
+		fw.run()
+		fw.forge.Commit("refs/heads/main", "one", ciOn("push"))
+		fw.look()
+		if err := fw.in.Enable(t.Context(), "default", forgeName, false); err != nil {
+			t.Fatal(err)
+		}
+		fw.forge.Commit("refs/heads/main", "two", ciOn("push"))
+		fw.look()
+		if err := fw.in.Enable(t.Context(), "default", forgeName, true); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool {
+			e, err := fw.in.byName(t.Context(), "default", forgeName)
+			return err == nil && e.row.Enabled
+		})
+		fw.look()
+		fw.look()
+		fw.settled()
+		if n := len(fw.runs()); n != 0 {
+			t.Errorf("%d runs", n)
+		}
+		three := fw.forge.Commit("refs/heads/main", "three", ciOn("push"))
+		fw.look()
+		fw.look()
+		fw.settled()
+		if runs := fw.runs(); len(runs) != 1 || runs[0].Sha != three {
+			t.Errorf("%+v", runs)
 		}
 	})
 }

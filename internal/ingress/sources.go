@@ -214,9 +214,15 @@ func (c *Catalog) get(ctx context.Context, orgID, ref string) (*entry, error) {
 	return c.byRoutingKey(ctx, orgID, row.RoutingKey)
 }
 
-// Enable turns a source on or off, from the next delivery on, on every node (ING-3).
+// Enable turns a source on or off, from the next delivery on, on every node (ING-3). What was pushed while it was off is not
+// missed.
 func (c *Catalog) Enable(ctx context.Context, orgID, ref string, on bool) error {
 	return c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) {
+		if on && !row.Enabled {
+			if err := forgetHeads(ctx, tx, row.ID); err != nil {
+				return 0, err
+			}
+		}
 		return tx.SetSourceEnabled(ctx, on, tx.Now(), row.ID)
 	})
 }

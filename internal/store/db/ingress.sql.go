@@ -175,7 +175,7 @@ func (q *Queries) DeliveryBySenderID(ctx context.Context, orgID string, delivery
 const deliveryForHead = `-- name: DeliveryForHead :many
 SELECT id FROM deliveries
 WHERE org_id = $1 AND received_at >= $2 AND source_id = $3 AND ref = $4
-  AND sha = $5
+  AND sha = $5 AND status <> 'skipped'
 LIMIT 1
 `
 
@@ -187,7 +187,7 @@ type DeliveryForHeadParams struct {
 	Sha      string
 }
 
-// A delivery that told of this commit on this ref.
+// A delivery that told of this commit on this ref; a skipped one leads to nothing.
 func (q *Queries) DeliveryForHead(ctx context.Context, arg DeliveryForHeadParams) ([]string, error) {
 	rows, err := q.db.QueryContext(ctx, deliveryForHead,
 		arg.OrgID,

@@ -66,8 +66,8 @@ SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT C
 SELECT id FROM deliveries WHERE finished_at IS NULL AND source_id = $1 LIMIT 1;
 
 -- name: DeliveryForHead :many
--- A delivery that told of this commit on this ref.
+-- A delivery that told of this commit on this ref; a skipped one leads to nothing.
 SELECT id FROM deliveries
 WHERE org_id = sqlc.arg(org_id) AND received_at >= sqlc.arg(since) AND source_id = sqlc.arg(source_id) AND ref = sqlc.arg(ref)
-  AND sha = sqlc.arg(sha)
+  AND sha = sqlc.arg(sha) AND status <> 'skipped'
 LIMIT 1;
