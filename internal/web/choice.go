@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // choice is what a page of a run or a job shows: which job, step, lines. It travels in the address.
@@ -29,7 +30,10 @@ const maxFind = 200
 
 func choiceOf(r *http.Request) choice {
 	q := r.URL.Query()
-	ch := choice{run: r.PathValue("run"), job: r.PathValue("job"), step: allSteps, absolute: q.Get("time") == "abs", from: q.Get("from"), jobs: jobFilterOf(q)}
+	ch := choice{run: r.PathValue("run"), job: r.PathValue("job"), step: allSteps, absolute: q.Get("time") == "abs", jobs: jobFilterOf(q)}
+	if from := q.Get("from"); strings.Trim(from, "0123456789|-") == "" { // a step and a cursor; nothing else is ever given back
+		ch.from = from
+	}
 	if ch.job == "" {
 		ch.job = q.Get("job")
 	}

@@ -19,7 +19,11 @@ const jobsShown = 100
 type jobFilter struct{ Status, Name, After string }
 
 func jobFilterOf(q url.Values) jobFilter {
-	return jobFilter{q.Get("status"), q.Get("name"), q.Get("after")}
+	f := jobFilter{q.Get("status"), q.Get("name"), q.Get("after")}
+	if !slices.Contains(urgency, f.Status) {
+		f.Status = ""
+	}
+	return f
 }
 
 func (f jobFilter) values() url.Values {
@@ -90,7 +94,7 @@ func jobListOf(jobs []client.Job, f jobFilter) (jobList, error) {
 		r, e1 := strconv.Atoi(a)
 		i, e2 := strconv.Atoi(b)
 		if !ok || e1 != nil || e2 != nil {
-			return jobList{}, fmt.Errorf("%w: after %q is not a place in a list of jobs", read.ErrInvalid, f.After)
+			return jobList{}, fmt.Errorf("%w: after must be the place of a job, as the link to the next page has it", read.ErrInvalid)
 		}
 		after = place{r, i}
 	}

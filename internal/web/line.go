@@ -130,7 +130,7 @@ func marked(s, find string) string {
 	}
 }
 
-// visible shows what a terminal or a browser would not show but obey: control characters as their pictures, marks that turn the
+// visible shows what a terminal or a browser would not show but obey: control characters with a caret, marks that turn the
 // direction of writing or break lines by their numbers.
 func visible(s string) string {
 	if strings.IndexFunc(s, obeyed) < 0 {
@@ -141,10 +141,9 @@ func visible(s string) string {
 		switch {
 		case !obeyed(r):
 			b.WriteRune(r)
-		case r < 0x20:
-			b.WriteRune(0x2400 + r)
-		case r == 0x7f:
-			b.WriteRune(0x2421)
+		case r < 0x80:
+			b.WriteByte('^')
+			b.WriteRune(r ^ 0x40) // as terminals write them: ^@ is NUL, ^G the bell, ^? delete
 		default:
 			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
 		}

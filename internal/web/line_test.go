@@ -28,8 +28,8 @@ func TestLogLineShowsHostileTextAsText(t *testing.T) {
 		"right to left":  {"user\u202etxt.exe", "user⟨U+202E⟩txt.exe"},
 		"isolate":        {"\u2066a\u2069\u200f", "⟨U+2066⟩a⟨U+2069⟩⟨U+200F⟩"},
 		"coloured bidi":  {"\x1b[31m\u202e\x1b[0m", `<span class="term-fg31">⟨U+202E⟩</span>`},
-		"nul and bell":   {"a\x00\x07b", "a␀␇b"},
-		"backspace":      {"ab\b\bcd", "ab␈␈cd"},
+		"nul and bell":   {"a\x00\x07b", "a^@^Gb"},
+		"backspace":      {"ab\b\bcd", "ab^H^Hcd"},
 		"c1 control":     {"a\u009b31mb", "a⟨U+009B⟩31mb"},
 		"separators":     {"a\u2028b\u2029c", "a⟨U+2028⟩b⟨U+2029⟩c"},
 		"tags":           {"a\U000e0041", "a⟨U+E0041⟩"},
@@ -47,7 +47,7 @@ func TestSearchedTextIsMarked(t *testing.T) {
 		{"größe GRÖSSE", "ö", "gr<mark>ö</mark>ße GR<mark>Ö</mark>SSE"},
 		{"<b>", "<b>", "<mark>&lt;b&gt;</mark>"},
 		{"nothing", "x", "nothing"},
-		{"a\x00b", "\x00", "a<mark>␀</mark>b"},
+		{"a\x00b", "\x00", "a<mark>^@</mark>b"},
 	} {
 		if got := render(c[0], c[1]); got != c[2] {
 			t.Errorf("%q in %q: %q, want %q", c[1], c[0], got, c[2])

@@ -16,8 +16,8 @@ import (
 // there and ends.
 func (s *server) logRaw(w http.ResponseWriter, r *http.Request, c caller) error {
 	ctx, ch := r.Context(), choiceOf(r)
-	if q := r.URL.Query().Get("step"); q != "" && ch.step == allSteps {
-		return fmt.Errorf("%w: step %q is not a number", read.ErrInvalid, q)
+	if r.URL.Query().Get("step") != "" && ch.step == allSteps {
+		return fmt.Errorf("%w: step must be a number", read.ErrInvalid)
 	}
 	job, err := s.Reads.Job(ctx, c.scope, ch.job)
 	if err != nil {

@@ -110,11 +110,14 @@ func (v logView) foundWords() string {
 
 // bottom is the anchor at which a page without a chosen line begins: the end of what failed, or of a step that tells most by its end.
 func (v logView) bottom() string {
-	if v.Live || len(v.Parts) == 0 || v.Ch.line > 0 || v.Found != nil {
+	if v.Live && v.Match == 0 || len(v.Parts) == 0 || v.Ch.line > 0 || v.Found != nil {
 		return ""
 	}
+	if v.Match > 0 {
+		return fmt.Sprintf("L%d", v.Match)
+	}
 	if v.Ch.step != allSteps {
-		if v.Last == v.Total && v.First+int64(len(v.Parts[0].Lines)) > v.Last && v.Match == 0 && v.Parts[0].Show == v.Last {
+		if v.Last == v.Total && v.First+int64(len(v.Parts[0].Lines)) > v.Last && v.Parts[0].Show == v.Last {
 			return fmt.Sprintf("L%d", v.Last)
 		}
 		return ""

@@ -298,7 +298,9 @@ func events(t *testing.T, ctx context.Context, url string, header ...string) <-c
 		defer close(out)
 		defer resp.Body.Close()
 		var ev [3]string // id, event, data
-		for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
+		sc := bufio.NewScanner(resp.Body)
+		sc.Buffer(nil, 4<<20)
+		for sc.Scan() {
 			name, value, _ := strings.Cut(sc.Text(), ": ")
 			switch i := slices.Index([]string{"id", "event", "data"}, name); {
 			case i >= 0:

@@ -127,7 +127,7 @@ func parseCursor(s string, start position) (position, error) {
 	at, id, ok := strings.Cut(string(b), ".")
 	n, numErr := strconv.ParseInt(at, 36, 64)
 	if err != nil || !ok || numErr != nil {
-		return position{}, fmt.Errorf("%w: cursor %q is not one that this server gave", ErrInvalid, s)
+		return position{}, fmt.Errorf("%w: the cursor is not one that this server gave", ErrInvalid)
 	}
 	return position{n, id}, nil
 }

@@ -40,7 +40,7 @@ func parseLogPosition(s string) (p logPosition, err error) {
 	p.bytes, e1 = strconv.ParseInt(b, 10, 64)
 	p.lines, e2 = strconv.ParseInt(l, 10, 64)
 	if !ok || e1 != nil || e2 != nil || p.bytes < 0 || p.lines < 0 {
-		return logPosition{}, fmt.Errorf("%w: log cursor %q is not one that this server gave", ErrInvalid, s)
+		return logPosition{}, fmt.Errorf("%w: the log cursor is not one that this server gave", ErrInvalid)
 	}
 	return p, nil
 }

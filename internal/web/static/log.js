@@ -214,11 +214,12 @@
   addEventListener("hashchange", show);
 
   if (!show()) {
+    if (box.dataset.bottom) follow = false;
     if (follow) toEnd();
     else if (box.dataset.bottom) {
       const end = document.getElementById(box.dataset.bottom);
       if (end?.closest("details")) end.closest("details").open = true;
-      if (end) box.scrollTop = end.offsetTop + end.offsetHeight - box.clientHeight + 24;
+      if (end) box.scrollTop = end.offsetTop + end.offsetHeight - (end.matches(".hit") ? box.clientHeight / 2 : box.clientHeight - 24);
     }
   }
 
