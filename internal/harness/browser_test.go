@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +19,10 @@ import (
 
 // browser is a real Chromium that looks at a world's dashboard, and remembers everything that it complained about.
 type browser struct {
-	t   *testing.T
-	w   *world
-	ctx context.Context
+	t    *testing.T
+	w    *world // nil when what it looks at is no real server
+	base string // address without a path
+	ctx  context.Context
 
 	mu        sync.Mutex
 	cutOff    bool // the server is away on purpose: failed requests are no complaint
@@ -44,6 +43,13 @@ func chromium(t *testing.T) string {
 
 func newBrowser(t *testing.T, w *world) *browser {
 	t.Helper()
+	b := newBrowserAt(t, w.url(""))
+	b.w = w
+	return b
+}
+
+func newBrowserAt(t *testing.T, base string) *browser {
+	t.Helper()
 	opts := slices.Clone(chromedp.DefaultExecAllocatorOptions[:])
 	opts = append(opts, chromedp.ExecPath(chromium(t)))
 	for _, f := range []string{"no-sandbox", "disable-gpu", "disable-quic", "disable-component-update", "hide-scrollbars"} {
@@ -51,7 +57,7 @@ func newBrowser(t *testing.T, w *world) *browser {
 	}
 	ctx, cancel := chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(opts...))
 	t.Cleanup(cancel)
-	b := &browser{t: t, w: w, ctx: ctx}
+	b := &browser{t: t, base: base, ctx: ctx}
 	b.do(chromedp.Navigate("about:blank"))
 	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
 		t.Fatal(err)
@@ -70,7 +76,7 @@ func newBrowser(t *testing.T, w *world) *browser {
 			if err != nil {
 				return
 			}
-			if u := r.Request.URL; !strings.HasPrefix(u, w.url("/")) && u != "about:blank" {
+			if u := r.Request.URL; !strings.HasPrefix(u, base+"/") && u != "about:blank" {
 				b.note("a request to another place: " + u)
 			}
 		}
@@ -109,12 +115,12 @@ func (b *browser) quiet() {
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatalf("browser: %v\n%s", err, b.w.log)
+		b.t.Fatalf("browser: %v\n%s", err, b.log())
 	}
 }
 
 // open shows a path of the dashboard.
-func (b *browser) open(path string) { b.t.Helper(); b.do(chromedp.Navigate(b.w.url(path))) }
+func (b *browser) open(path string) { b.t.Helper(); b.do(chromedp.Navigate(b.base + path)) }
 
 func (b *browser) click(css string) { b.t.Helper(); b.do(chromedp.Click(chromedp.CSS(css))) }
 
@@ -135,7 +141,7 @@ func (b *browser) see(what, script string) {
 		if ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](script)); err == nil && ok {
 			return
 		} else if time.Now().After(end) {
-			b.t.Fatalf("the browser never saw %s (%s; last error %v)\n%s\n%s", what, script, err, eval[string](b, "document.body.innerText"), b.w.log)
+			b.t.Fatalf("the browser never saw %s (%s; last error %v)\n%s\n%s", what, script, err, eval[string](b, "document.body.innerText"), b.log())
 		}
 	}
 }
@@ -143,7 +149,7 @@ func (b *browser) see(what, script string) {
 // status waits for the word that stands below the heading of a run's page.
 func (b *browser) status(word string) {
 	b.t.Helper()
-	b.see("status "+word, fmt.Sprintf("document.querySelector('#run .meta .st')?.textContent === %q", word))
+	b.see("status "+word, fmt.Sprintf("document.querySelector('#run-head .meta .st')?.textContent === %q", word))
 }
 
 func (b *browser) screen(width int64, scheme string) {
@@ -166,27 +172,20 @@ func (b *browser) screenOf(width, height int64, scheme string) {
 	}
 }
 
-// picture writes the whole page to docs/pictures.
-func (b *browser) picture(name string) {
+// log is what the server has logged.
+func (b *browser) log() string {
+	if b.w == nil {
+		return ""
+	}
+	return b.w.log.String()
+}
+
+// freeze stops the clock of every page that is opened from now on.
+func (b *browser) freeze(at time.Time) {
 	b.t.Helper()
-	all := true
-	width, height := eval[float64](b, "innerWidth"), eval[float64](b, "document.documentElement.scrollHeight")
-	res, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		CaptureBeyondViewport: &all, Clip: &page.Viewport{Width: width, Height: height, Scale: 1},
-	})
-	if err != nil {
+	script := fmt.Sprintf("Date.now = () => %d", at.UnixMilli())
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
 		b.t.Fatal(err)
-	}
-	small, err := shrink(res.Data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	file := filepath.Join("..", "..", "docs", "pictures", name+".png")
-	if err := os.WriteFile(file, small, 0o644); err != nil { //nolint:gosec // a picture for everybody
-		b.t.Fatal(err)
-	}
-	if len(small) > 150<<10 {
-		b.t.Errorf("%s has %d bytes; a picture of the README should stay below 150 KiB", file, len(small))
 	}
 }
 

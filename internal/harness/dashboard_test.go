@@ -65,9 +65,6 @@ func TestBrowserDashboard(t *testing.T) {
 	b.everyPage(demo, slow)
 	b.withoutScripts(demo)
 	b.quiet()
-	if os.Getenv("KICI_TEST_UPDATE_PICTURES") != "" {
-		b.pictures(demo)
-	}
 }
 
 // addShop adds the demo's repository as a source of its own.
@@ -130,15 +127,15 @@ func (b *browser) followDemo(run string) {
 	eval[bool](b, "window.same = true")
 	b.status("success")
 	b.see("six finished jobs", "document.querySelectorAll('a.job').length === 6 && !document.querySelector('a.job .running, a.job .queued, a.job .pending')")
-	b.see("the button that runs it again", "[...document.querySelectorAll('.actions button')].some(x => x.textContent === 'Re-run')")
+	b.see("the button that runs it again", "!!document.querySelector('#confirm-rerun')")
 	if !eval[bool](b, "window.same === true") {
 		b.t.Error("the page was loaded again while it followed the run")
 	}
 	b.do(chromedp.Click("//a[contains(@class,'job')][.//span[text()='test (asia)']]"))
 	b.see("the job's page", "document.querySelector('#job-head b')?.textContent === 'test (asia)'")
-	b.see("the folded group", "document.querySelector('.log .grp')?.dataset.folded === '1' && document.getElementById('L1.5').hidden")
+	b.see("the folded group", "document.querySelector('.log details.g')?.open === false && document.getElementById('L1.5').offsetHeight === 0")
 	b.click(".log .grp .x")
-	b.see("the unfolded group", "!document.getElementById('L1.5').hidden")
+	b.see("the unfolded group", "document.getElementById('L1.5').offsetHeight > 0")
 	b.do(chromedp.Click("//nav[@id='steps']//a[.//span[text()='Test the cart']]"))
 	b.see("the step alone", "document.readyState === 'complete' && location.search === '?step=2' && !document.querySelector('.log .step')")
 	if text := eval[string](b, "document.querySelector('#log').innerText"); !strings.Contains(text, "total of asia: want 219.00") || !strings.Contains(text, "ok   cart of 40 articles") {
@@ -159,7 +156,7 @@ func (b *browser) followThroughARestart(run string) {
 	b.cutOff = true
 	b.mu.Unlock()
 	b.w.stop()
-	b.see("that the page says it is cut off", "document.body.hasAttribute('data-cut') && getComputedStyle(document.querySelector('.cut')).display !== 'none'")
+	b.see("that the page says it is cut off", "document.body.hasAttribute('data-cut') && !document.querySelector('#cut').hidden")
 	b.w.start(0)
 	b.see("that it is connected again", "!document.body.hasAttribute('data-cut')")
 	b.mu.Lock()
@@ -229,6 +226,14 @@ func (b *browser) oneOfEach() {
 	}
 }
 
+// confirm presses a button and the one that asks once more.
+func (b *browser) confirm(id string) {
+	b.t.Helper()
+	b.see("the button "+id, fmt.Sprintf("!!document.querySelector('#confirm-%s')", id))
+	b.click("#confirm-" + id + " > summary")
+	b.click("#confirm-" + id + " .ask button")
+}
+
 // cancelAndRerun presses the buttons.
 func (b *browser) cancelAndRerun(run string) {
 	b.t.Helper()
@@ -237,12 +242,12 @@ func (b *browser) cancelAndRerun(run string) {
 	}
 	b.open("/runs/" + run)
 	b.see("a line", "!!document.querySelector('#log .l')")
-	b.click(".actions .danger")
+	b.confirm("cancel")
 	b.status("cancelled")
-	b.click(".actions button")
+	b.confirm("rerun")
 	b.see("the new run's page", fmt.Sprintf("location.pathname.startsWith('/runs/') && location.pathname !== '/runs/%s'", run))
-	b.see("where it comes from", "document.querySelector('#run').innerText.includes('re-run of an earlier run')")
-	b.click(".actions .danger")
+	b.see("where it comes from", "document.querySelector('#run-head').innerText.includes('re-run of an earlier run')")
+	b.confirm("cancel")
 	b.status("cancelled")
 	b.quiet()
 }
@@ -311,33 +316,4 @@ func (b *browser) withoutScripts(run string) {
 			b.t.Errorf("without scripts the page lacks %q", want)
 		}
 	}
-}
-
-// pictures are those of the documentation.
-func (b *browser) pictures(demo string) {
-	b.t.Helper()
-	job := "/runs/" + demo + "/jobs/" + b.w.jobOf(demo, "test (asia)")
-	for _, p := range []struct {
-		name, path, scheme string
-		width              int64
-	}{
-		{"run-1280-light", job, "light", 1280},
-		{"run-1280-dark", job, "dark", 1280},
-		{"run-400-light", job, "light", 400},
-		{"run-400-dark", job, "dark", 400},
-	} {
-		b.screenOf(p.width, 720, p.scheme)
-		b.open(p.path)
-		b.see("the page", "document.readyState === 'complete'")
-		time.Sleep(300 * time.Millisecond) // fonts, folded groups
-		b.picture(p.name)
-	}
-	for n := range 7 { // more than there is room for
-		b.w.pushTo(b.w.hook, fmt.Sprintf("queue-%d", n))
-	}
-	b.screenOf(1280, 400, "light")
-	b.open("/queue")
-	b.see("four that wait", "[...document.querySelectorAll('tr[data-href] .reason.wide')].filter(x => x.textContent).length >= 4")
-	time.Sleep(2 * time.Second)
-	b.picture("queue-1280-light")
 }
