@@ -29,8 +29,9 @@ type logView struct {
 	Live  bool
 	From  logPosition // where the stream goes on
 
-	First, Last, Total int64 // lines of the only step: shown, and in all
-	Match, Prev, Next  int64 // lines that contain what is looked for: the chosen one, and those beside it; 0 = none
+	First, Last, Total int64  // lines of the only step: shown, and in all
+	Match              int64  // the first line that contains what is looked for, when no line was chosen
+	Prev, Next         beside // what is found before and behind the chosen line
 	Found              *finding
 }
 

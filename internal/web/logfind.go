@@ -12,7 +12,7 @@ import (
 // Bounds of one search from a page; every one of its parts ends after 2 s by itself.
 const (
 	matchesShown = 100
-	searchParts  = 5
+	searchParts  = 2
 	searchTime   = 4 * time.Second
 )
 
@@ -72,23 +72,28 @@ func (s *server) findAll(ctx context.Context, v *logView) error {
 	return nil
 }
 
+// beside is where a search from a line leads: to a match, or to the line at which the search was cut off and goes on; 0 = nowhere.
+type beside struct {
+	Line int64
+	Cut  bool
+}
+
 // match finds the matches beside the chosen line of one step. Without a chosen line the first one becomes that.
-func (s *server) match(ctx context.Context, v *logView, step int) (err error) {
+func (s *server) match(ctx context.Context, v *logView, step int) error {
 	if v.Ch.find == "" {
 		return nil
 	}
-	line := v.Ch.line
-	if line == lastLine {
-		line = v.Total
-	}
+	line := min(v.Ch.line, v.Total)
 	if line == 0 {
-		v.Match, err = s.nearest(ctx, v, step, read.LogQuery{Text: v.Ch.find})
-		if line = v.Match; err != nil || line == 0 {
+		first, err := s.nearest(ctx, v, step, read.LogQuery{Text: v.Ch.find})
+		if err != nil || first.Line == 0 || first.Cut {
+			v.Next = first
 			return err
 		}
+		v.Match, line = first.Line, first.Line
 	}
 	for _, q := range []struct {
-		to       *int64
+		to       *beside
 		from     int64
 		backward bool
 	}{{&v.Prev, line, true}, {&v.Next, line + 1, false}} {
@@ -103,20 +108,21 @@ func (s *server) match(ctx context.Context, v *logView, step int) (err error) {
 	return nil
 }
 
-// nearest is the number of the first match in the query's direction, 0 without one.
-func (s *server) nearest(ctx context.Context, v *logView, step int, q read.LogQuery) (int64, error) {
+// nearest is the first match in the query's direction.
+func (s *server) nearest(ctx context.Context, v *logView, step int, q read.LogQuery) (beside, error) {
 	q.Limit = 1
-	for range searchParts {
+	for n := 1; ; n++ {
 		f, err := s.Logs.SearchLines(ctx, v.ref(), step, q)
-		if err != nil {
-			return 0, err
+		switch {
+		case err != nil || f.Done && len(f.Lines) == 0:
+			return beside{}, err
+		case len(f.Lines) > 0:
+			return beside{Line: f.Lines[0].N}, nil
+		case n == searchParts && q.Backward:
+			return beside{Line: f.Searched + 1, Cut: true}, nil
+		case n == searchParts:
+			return beside{Line: f.Searched, Cut: true}, nil
 		}
-		if len(f.Lines) > 0 {
-			return f.Lines[0].N, nil
-		}
-		if q.Cursor = f.Next; f.Done {
-			break
-		}
+		q.Cursor = f.Next
 	}
-	return 0, nil
 }

@@ -31,6 +31,13 @@ func (v logView) anchor(l logLine) templ.SafeURL {
 	return templ.SafeURL(q + "#" + l.ID)
 }
 
+func (b beside) word(found string) string {
+	if b.Cut {
+		return "Search on"
+	}
+	return found
+}
+
 // lineLink is a line of the shown step, with what is looked for.
 func (v logView) lineLink(n int64) templ.SafeURL {
 	return templ.SafeURL(fmt.Sprintf("%s#L%d", v.href(v.Ch.atLine(n)), n))
@@ -84,12 +91,14 @@ func (v logView) matchWords() string {
 	switch {
 	case v.Match > 0:
 		return fmt.Sprintf("first in line %d", v.Match)
+	case v.Next.Cut:
+		return fmt.Sprintf("searched up to line %d of %d", v.Next.Line, v.Total)
 	case v.Ch.line == 0:
 		return "not in this step"
-	case v.Ch.line == lastLine || v.Next == 0 && v.Prev > 0:
-		return "no later match"
-	case v.Next == 0 && v.Prev == 0:
+	case v.Next.Line == 0 && v.Prev.Line == 0:
 		return "no other match"
+	case v.Next.Line == 0:
+		return "no later match"
 	}
 	return fmt.Sprintf("line %d", v.Ch.line)
 }
