@@ -69,8 +69,9 @@ var ErrNotFound = errors.New("program not found")
 
 // Tree is the processes of one job. Its methods are safe for concurrent use; Run is called for one step at a time.
 type Tree struct {
-	opts  Options
-	group *group // nil when the method is another
+	opts    Options
+	group   *group // nil when the method is another
+	started uint64 // when this process did: nothing of the job is older
 
 	mu    sync.Mutex
 	roots map[int]int // pid of a step's first process that is not reaped yet → step
@@ -79,7 +80,7 @@ type Tree struct {
 
 // NewTree prepares the tree of a job. Close must be called.
 func NewTree(o Options) (*Tree, error) {
-	t := &Tree{opts: o, roots: map[int]int{}}
+	t := &Tree{opts: o, roots: map[int]int{}, started: StartTime(os.Getpid())}
 	becomeSubreaper()
 	if !o.NoCgroup {
 		g, err := newGroup("kici-job-" + shortID(o.JobID))

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	osexec "os/exec"
@@ -296,8 +297,11 @@ func TestStateFileAndCleanUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, _ := os.ReadFile(o.StateFile)
-		data = bytes.Replace(data, []byte(`"startTime":`), []byte(`"startTime":9`), 1)
+		data, err := os.ReadFile(o.StateFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = bytes.Replace(data, fmt.Appendf(nil, `"startTime":%d`, s.StartTime), []byte(`"startTime":1`), 1)
 		if err := os.WriteFile(o.StateFile, data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,7 @@ func CleanUp(ctx context.Context, stateFile string) error {
 		}
 	}
 	if s.Marker != "" {
-		w := &walk{adopted: func(p process) bool { return p.hasEnv(s.Marker) }}
+		w := &walk{adopted: func(p process) bool { return p.hasEnv(s.Marker) }, since: s.StartTime}
 		if err := w.freezeAndKill(ctx); err != nil {
 			return err
 		}

@@ -22,15 +22,21 @@ import (
 type walk struct {
 	roots   map[int]bool       // these and their descendants
 	adopted func(process) bool // further, any process for which this is true
+	since   uint64             // nothing that started before is looked at closely; in the kernel's ticks
+	sure    bool               // a cgroup was killed as a whole: an empty pass is believed at once
 	found   map[int]uint64     // pid → start time
 }
 
-// manyPasses is how many empty passes in a row are believed when processes are made all the time. Each one misses a
-// chain of 2 ms a member about once in four on a busy machine.
-const manyPasses = 40
+// How many empty passes in a row are believed when processes are made all the time: each one misses a chain of 2 ms a
+// member about once in four on a busy machine. With many processes a pass is slow, so time bounds their number.
+const (
+	fewPasses  = 8
+	manyPasses = 40
+	passesFor  = 500 * time.Millisecond
+)
 
 func (t *Tree) newWalk(step int) *walk {
-	w := &walk{roots: map[int]bool{}}
+	w := &walk{roots: map[int]bool{}, since: t.started, sure: t.group != nil}
 	t.mu.Lock()
 	others := map[int]bool{}
 	for pid, s := range t.roots {
@@ -53,11 +59,15 @@ func (t *Tree) newWalk(step int) *walk {
 
 func (w *walk) freezeAndKill(ctx context.Context) error {
 	for {
-		for empty := 0; empty < manyPasses && ctx.Err() == nil; empty++ { // after ctx, kill what is stopped all the same
+		began := time.Now()
+		for empty := 0; ctx.Err() == nil; { // after ctx, kill what is stopped all the same
 			before := lastPid()
 			if w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
-				empty = -1
-			} else if before != 0 && before == lastPid() {
+				empty, began, w.sure = 0, time.Now(), false
+				continue
+			}
+			empty++
+			if w.sure || before != 0 && before == lastPid() || empty >= manyPasses || empty >= fewPasses && time.Since(began) > passesFor {
 				break
 			}
 		}
@@ -114,7 +124,7 @@ func (w *walk) owns(p process) bool {
 	if _, ok := w.found[p.ppid]; ok {
 		return true
 	}
-	return p.pid != os.Getpid() && w.adopted(p)
+	return p.start >= w.since && p.pid != os.Getpid() && w.adopted(p)
 }
 
 // awaitDeath waits until no process that was killed is alive. Adopted ones are reaped here: nobody else knows of them.
