@@ -72,7 +72,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (n int64, err 
 	if err = s.root.Rename(tmp, key); err != nil {
 		return n, fmt.Errorf("put %s: %w", key, err)
 	}
-	return n, s.SyncFolders(append(made, path.Dir(key)))
+	return n, s.syncFolders(append(made, path.Dir(key)))
 }
 
 // Get opens the object under key, or returns ErrNotFound.
@@ -106,19 +106,7 @@ func (s *Store) List(key string) (map[string]int64, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	entries, err := fs.ReadDir(s.root.FS(), key)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	out := map[string]int64{}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			out[e.Name()] = info.Size()
-		}
-	}
-	return out, nil
+	return list(s.root, key)
 }
 
 // Delete removes the object or the whole folder under key. Nothing there is not an error.
@@ -127,40 +115,6 @@ func (s *Store) Delete(key string) error {
 		return err
 	}
 	return s.root.RemoveAll(key)
-}
-
-// Grow opens the file under key for reading and writing at its end, making it when missing. The file and its folders are
-// durable when Grow returns; what is written is when Sync does.
-func (s *Store) Grow(key string) (*os.File, error) {
-	f, made, err := s.GrowLater(key)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.SyncFolders(made); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// GrowLater is Grow for whoever will sync the file anyway: it leaves the file's own entry to be made durable, by SyncFolders with
-// the folders that it returns. Behind a sync of the file that costs next to nothing.
-func (s *Store) GrowLater(key string) (f *os.File, changed []string, err error) {
-	if err := checkKey(key); err != nil {
-		return nil, nil, err
-	}
-	f, err = s.root.OpenFile(key, os.O_RDWR, 0o600)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return f, nil, err
-	}
-	made, err := s.mkdirs(path.Dir(key))
-	if err != nil {
-		return nil, nil, err
-	}
-	if f, err = s.root.OpenFile(key, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, nil, err
-	}
-	return f, append(made, path.Dir(key)), nil
 }
 
 // mkdirs makes dir and returns the folders whose entries changed, so that they can be synced. It begins at the end, because most of
@@ -185,15 +139,10 @@ func (s *Store) mkdirs(dir string) (changed []string, err error) {
 	return append(changed, path.Dir(dir)), nil
 }
 
-// SyncFolders makes the entries of folders durable.
-func (s *Store) SyncFolders(dirs []string) error {
+func (s *Store) syncFolders(dirs []string) error {
 	for _, dir := range dirs {
-		d, err := s.root.Open(dir)
-		if err != nil {
+		if err := syncFolder(s.root, dir); err != nil {
 			return err
-		}
-		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			return fmt.Errorf("sync folder: %w", err)
 		}
 	}
 	return nil

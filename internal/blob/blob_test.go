@@ -89,9 +89,9 @@ func TestKeysStayInside(t *testing.T) {
 		if _, err := s.Put(t.Context(), key, strings.NewReader("x")); err == nil {
 			t.Errorf("put %q was accepted", key)
 		}
-		if f, err := s.Grow(key); err == nil {
-			_ = f.Close()
-			t.Errorf("grow %q was accepted", key)
+		if f, err := s.MakeFolder(key); err == nil {
+			f.Close()
+			t.Errorf("folder %q was accepted", key)
 		}
 	}
 	if entries, _ := os.ReadDir(outside); len(entries) != 0 {
@@ -102,17 +102,55 @@ func TestKeysStayInside(t *testing.T) {
 func TestGrowKeepsContent(t *testing.T) {
 	s, _ := open(t)
 	for i := range 3 {
-		f, err := s.Grow("g/f")
+		folder, err := s.MakeFolder("g/h")
 		if err != nil {
 			t.Fatal(err)
 		}
+		f, err := folder.Grow("f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := folder.Sync(); err != nil || !folder.Has("f") || folder.Has("e") {
+			t.Errorf("sync: %v", err)
+		}
+		folder.Close()
 		if _, err := f.Seek(0, io.SeekEnd); err != nil {
 			t.Fatal(err)
 		}
 		_, _ = f.WriteString("x")
 		_ = f.Close()
-		if n, _ := s.Size("g/f"); n != int64(i+1) {
+		if n, _ := s.Size("g/h/f"); n != int64(i+1) {
 			t.Errorf("size %d after %d writes", n, i+1)
 		}
+	}
+}
+
+// A folder keeps every name inside itself, and one that is not there is told apart from one that is empty.
+func TestFolder(t *testing.T) {
+	s, dir := open(t)
+	if _, err := s.Folder("a/b"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("open a missing folder: %v", err)
+	}
+	f, err := s.MakeFolder("a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Symlink(filepath.Dir(dir), filepath.Join(dir, "a", "b", "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "x/y", "link", "link/x"} {
+		if file, err := f.Grow(name); err == nil {
+			_ = file.Close()
+			t.Errorf("grow %q was accepted", name)
+		}
+	}
+	if names, err := f.List(); err != nil || len(names) != 0 {
+		t.Errorf("list: %v, %v", names, err)
+	}
+	if again, err := s.Folder("a/b"); err != nil {
+		t.Error(err)
+	} else {
+		again.Close()
 	}
 }

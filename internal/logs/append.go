@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/kici-go/kici/internal/blob"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -96,6 +97,7 @@ type jobLog struct {
 	loaded    bool
 	total     int64
 	truncated bool
+	folder    *blob.Folder // nil until it is there and needed
 	steps     map[int]*stepLog
 }
 
@@ -104,7 +106,6 @@ type jobLog struct {
 type stepLog struct {
 	file         *os.File // nil while it cannot be opened
 	size, synced int64
-	unsynced     []string // folders whose entries are not durable yet
 	skew         int64
 	gap          int64 // dropped and not marked yet
 	failedSince  time.Time
@@ -140,11 +141,16 @@ func (j *jobLog) close() {
 		if st.file != nil {
 			_ = st.file.Close()
 		}
-		if err := j.store.blobs.SyncFolders(st.unsynced); err != nil { // nobody knows of them when the file is opened again
-			j.store.log.Warn("sync folders of log", "run_id", j.job.RunID, "job_id", j.job.JobID, "err", err)
-		}
 	}
 	j.steps = nil
+	if j.folder == nil {
+		return
+	}
+	if err := j.folder.Sync(); err != nil { // nobody knows what is not durable when the folder is opened again
+		j.store.log.Warn("sync folders of log", "run_id", j.job.RunID, "job_id", j.job.JobID, "err", err)
+	}
+	j.folder.Close()
+	j.folder = nil
 }
 
 // write adds lines that stand at offset and returns how many bytes were new.
@@ -187,7 +193,7 @@ func (j *jobLog) fitting(lines []byte) []byte {
 func (j *jobLog) put(step int, st *stepLog, lines []byte) error {
 	marker := 0
 	if st.gap > 0 {
-		if err := j.store.touch(gapKey(j.job, step)); err != nil {
+		if err := j.touch(gapName(step)); err != nil {
 			return err
 		}
 		text := fmt.Sprintf("%s of this log are missing here: the server's log storage refused them", humanize.IBytes(uint64(st.gap)))
@@ -235,7 +241,7 @@ func (j *jobLog) refused(step int, st *stepLog, offset int64, lines []byte, caus
 
 // truncate ends the job's log at its bound. The sentinel makes that survive a restart.
 func (j *jobLog) truncate(step int) error {
-	if err := j.store.touch(dirKey(j.job) + "/" + truncatedName); err != nil {
+	if err := j.touch(truncatedName); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	j.truncated = true
@@ -269,8 +275,8 @@ func (j *jobLog) sync(step int) (int64, error) {
 		return st.offset(), nil
 	}
 	err := st.file.Sync()
-	if err == nil {
-		err = j.store.blobs.SyncFolders(st.unsynced)
+	if err == nil && j.folder != nil {
+		err = j.folder.Sync()
 	}
 	if err != nil {
 		// The kernel may have dropped the pages: look at the file again before saying what is there.
@@ -279,7 +285,7 @@ func (j *jobLog) sync(step int) (int64, error) {
 		delete(j.steps, step)
 		return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	st.synced, st.unsynced = st.size, nil
+	st.synced = st.size
 	return st.offset(), nil
 }
 
@@ -291,13 +297,4 @@ func (s *Store) notice(text string, offset int64) []byte {
 	}{wire.LogLine{TS: s.now().UnixMilli(), Level: "kici", Msg: text}, offset}
 	b, _ := json.Marshal(line)
 	return append(b, '\n')
-}
-
-// touch makes an empty durable file.
-func (s *Store) touch(key string) error {
-	f, err := s.blobs.Grow(key)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }

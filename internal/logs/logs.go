@@ -136,7 +136,11 @@ func (s *Store) Bytes(job Job) int64 {
 			return total
 		}
 	}
-	total, _ := s.onDisk(job)
+	names, err := s.blobs.List(dirKey(job))
+	if err != nil {
+		s.log.Warn("list logs", "run_id", job.RunID, "job_id", job.JobID, "err", err)
+	}
+	total, _ := sum(names)
 	return total
 }
 
@@ -166,8 +170,7 @@ func (s *Store) acquire(ctx context.Context, job Job) (*jobLog, error) {
 			continue
 		}
 		if !j.loaded {
-			total, truncated := s.onDisk(job)
-			j.total, j.truncated, j.loaded = total, truncated, true
+			j.load()
 		}
 		return j, nil
 	}
@@ -206,11 +209,8 @@ func (s *Store) evict() {
 	}
 }
 
-func (s *Store) onDisk(job Job) (total int64, truncated bool) {
-	names, err := s.blobs.List(dirKey(job))
-	if err != nil {
-		s.log.Warn("list logs", "run_id", job.RunID, "job_id", job.JobID, "err", err)
-	}
+// sum is what the files of a job's folder say.
+func sum(names map[string]int64) (total int64, truncated bool) {
 	for name, size := range names {
 		if strings.HasSuffix(name, ".log") {
 			total += size
@@ -226,13 +226,11 @@ func dirKey(j Job) string {
 	return path.Join("executions", j.RunID, j.JobID, strconv.Itoa(j.Attempt))
 }
 
-func stepKey(j Job, step int) string {
-	return path.Join(dirKey(j), "step-"+strconv.Itoa(step)+".log")
-}
+func stepKey(j Job, step int) string { return path.Join(dirKey(j), stepName(step)) }
 
-func gapKey(j Job, step int) string {
-	return path.Join(dirKey(j), "step-"+strconv.Itoa(step)+".gaps")
-}
+func stepName(step int) string { return "step-" + strconv.Itoa(step) + ".log" }
+
+func gapName(step int) string { return "step-" + strconv.Itoa(step) + ".gaps" }
 
 // checkName refuses what could name another file than a step log. Ids are made by kici, but come back from agents.
 func checkName(j Job, step int) error {

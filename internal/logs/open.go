@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/kici-go/kici/internal/blob"
 )
 
 // open returns the step's file, ready for appending. On an error the stepLog is there all the same, without a file, so
@@ -21,7 +23,7 @@ func (j *jobLog) open(step int) (*stepLog, error) {
 	if st.file != nil {
 		return st, nil
 	}
-	f, changed, err := j.store.blobs.GrowLater(stepKey(j.job, step))
+	f, err := j.grow(stepName(step))
 	if err != nil {
 		return st, fmt.Errorf("open step log: %w", err)
 	}
@@ -31,7 +33,7 @@ func (j *jobLog) open(step int) (*stepLog, error) {
 		return st, fmt.Errorf("open step log: %w", err)
 	}
 	dropped := st.offset() // of a file that could not be opened until now
-	st.file, st.size, st.unsynced = f, size, changed
+	st.file, st.size = f, size
 	switch skew, marked := j.scanGaps(f, step, size); {
 	case marked:
 		st.skew = skew
@@ -92,7 +94,7 @@ func lineStart(f io.ReaderAt, end int64) (int64, error) {
 // scanGaps finds the agent's offset in a file that holds markers of gaps: the last one names it. Only steps with a
 // sentinel file have any, so an ordinary log is never read through.
 func (j *jobLog) scanGaps(f io.ReaderAt, step int, size int64) (skew int64, marked bool) {
-	if _, err := j.store.blobs.Size(gapKey(j.job, step)); err != nil {
+	if size == 0 || !j.folder.Has(gapName(step)) {
 		return 0, false
 	}
 	r := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), chunkBytes)
@@ -111,4 +113,43 @@ func (j *jobLog) scanGaps(f io.ReaderAt, step int, size int64) (skew int64, mark
 		}
 	}
 	return skew, marked
+}
+
+// touch makes an empty durable file.
+func (j *jobLog) touch(name string) error {
+	f, err := j.grow(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), j.folder.Sync())
+}
+
+// grow opens a file of the job's folder. A folder that refuses is opened anew the next time, because it may have been replaced; but
+// not before all is durable that was made through it.
+func (j *jobLog) grow(name string) (f *os.File, err error) {
+	if j.folder == nil {
+		if j.folder, err = j.store.blobs.MakeFolder(dirKey(j.job)); err != nil {
+			return nil, err
+		}
+	}
+	if f, err = j.folder.Grow(name); err != nil && j.folder.Sync() == nil {
+		j.folder.Close()
+		j.folder = nil
+	}
+	return f, err
+}
+
+// load finds out what is there of the job's log.
+func (j *jobLog) load() {
+	folder, err := j.store.blobs.Folder(dirKey(j.job))
+	if err == nil {
+		j.folder = folder
+		var names map[string]int64
+		names, err = folder.List()
+		j.total, j.truncated = sum(names)
+	}
+	if err != nil && !errors.Is(err, blob.ErrNotFound) {
+		j.store.log.Warn("list logs", "run_id", j.job.RunID, "job_id", j.job.JobID, "err", err)
+	}
+	j.loaded = true
 }
