@@ -32,7 +32,7 @@ type Finding struct {
 	Details map[string]any
 }
 
-// Passed, Warned, Failed and Skipped make findings.
+// Passed is a finding that all is well.
 func Passed(format string, args ...any) Finding {
 	return Finding{Status: Pass, Message: fmt.Sprintf(format, args...)}
 }

@@ -351,8 +351,8 @@ func (f *forge) away(t *testing.T) {
 	release()
 	d := f.run(sha, "push")
 	f.until("the statuses wait", eventually, func() bool {
-		d, err := f.api.Run(t.Context(), d.ID)
-		return err == nil && d.Checks != nil && d.Checks.Waiting > 0 && d.Checks.Reason == "unreachable"
+		now, err := f.api.Run(t.Context(), d.ID)
+		return err == nil && now.Checks != nil && now.Checks.Waiting > 0 && now.Checks.Reason == "unreachable"
 	})
 	f.g.start()
 	f.shown(sha)
@@ -365,8 +365,8 @@ func (f *forge) revoked(t *testing.T) {
 	release()
 	d := f.run(sha, "push")
 	f.until("the run says that the token was refused", eventually, func() bool {
-		d, err := f.api.Run(t.Context(), d.ID)
-		return err == nil && d.Checks != nil && d.Checks.Reason == "denied" && strings.Contains(d.Checks.Problem(), "kici source set-token "+forgeSource)
+		now, err := f.api.Run(t.Context(), d.ID)
+		return err == nil && now.Checks != nil && now.Checks.Reason == "denied" && strings.Contains(now.Checks.Problem(), "kici source set-token "+forgeSource)
 	})
 	if check, err := f.api.CheckSource(t.Context(), forgeSource); err != nil || check.OK || check.Message == "" {
 		t.Errorf("%+v, %v", check, err)

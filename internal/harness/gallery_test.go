@@ -43,7 +43,7 @@ func openGallery(t *testing.T) gallery {
 	go func() {
 		defer close(done)
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC).Sub(time.Now()))
+			time.Sleep(time.Until(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC)))
 			p := newPainting(t)
 			p.paint()
 			listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -257,12 +257,12 @@ func passWord(ok bool) string {
 
 // silence says why a delivery without decisions started nothing.
 func silence(d client.Delivery) string {
-	switch {
-	case d.Status == "received" || d.Status == "processing":
+	switch d.Status {
+	case "received", "processing":
 		return "It is being looked at now."
-	case d.Status == "lockfile_missing":
+	case "lockfile_missing":
 		return "The commit has no workflows: neither a lock file nor anything in .kici/workflows. `kici init` writes a first one."
-	case d.Status == "processed":
+	case "processed":
 		return "No registered workflow has a trigger for this event. A push to the default branch of a source registers its workflows."
 	}
 	return ""

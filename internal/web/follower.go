@@ -51,12 +51,12 @@ func positionOf(r *http.Request) (at logPosition) {
 }
 
 // query is what the log's stream is asked for.
-func (l logView) query() string {
-	q := url.Values{"from": {l.From.String()}}
-	if l.Ch.step != allSteps {
-		q.Set("step", strconv.Itoa(l.Ch.step))
+func (v logView) query() string {
+	q := url.Values{"from": {v.From.String()}}
+	if v.Ch.step != allSteps {
+		q.Set("step", strconv.Itoa(v.Ch.step))
 	}
-	if l.Ch.absolute {
+	if v.Ch.absolute {
 		q.Set("time", "abs")
 	}
 	return q.Encode()

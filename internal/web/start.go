@@ -130,7 +130,7 @@ const inputPrefix = "in."
 func (s *server) start(w http.ResponseWriter, r *http.Request, c caller) error {
 	if err := r.ParseForm(); err != nil {
 		s.fail(w, r, s.frame(c, "", "Too much"), http.StatusRequestEntityTooLarge, "The form is larger than 64 KiB; use kici run start for such inputs.")
-		return nil
+		return nil //nolint:nilerr // the page says it
 	}
 	ch := choicesOf(r.PostForm.Get)
 	v, at, err := s.startView(r, c, ch)

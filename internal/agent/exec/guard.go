@@ -16,7 +16,7 @@ type Guard struct {
 
 // StartGuard starts argv as a guard.
 func StartGuard(argv []string) (*Guard, error) {
-	cmd := osexec.Command(argv[0], argv[1:]...)
+	cmd := osexec.Command(argv[0], argv[1:]...) //nolint:noctx // it outlives every context of this process
 	cmd.SysProcAttr = detached()
 	hold, err := cmd.StdinPipe()
 	if err != nil {

@@ -29,7 +29,6 @@ type RunFilter struct {
 
 // filters reports whether some runs of the list are left out.
 func (f RunFilter) filters() bool {
-	f.Cursor, f.Limit = "", 0
 	return len(f.Statuses) > 0 || f.Workflow+f.Repo+f.Branch+f.Actor+f.Event+f.DeliveryID+f.Text != ""
 }
 

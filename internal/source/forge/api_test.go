@@ -145,7 +145,7 @@ func TestAnswers(t *testing.T) {
 				t.Fatalf("%v, want %q", err, tc.says)
 			}
 			for _, kind := range []error{source.ErrDenied, source.ErrNotFound, source.ErrUnreachable, source.ErrTooLarge} {
-				if errors.Is(err, kind) != (kind == tc.kind) {
+				if errors.Is(err, kind) != errors.Is(kind, tc.kind) {
 					t.Errorf("%v is %v: %v", err, kind, errors.Is(err, kind))
 				}
 			}

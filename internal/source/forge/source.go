@@ -140,7 +140,7 @@ func (s *Source) askDefault(ctx context.Context) (string, error) {
 	branch, err := s.dialect.DefaultBranch(ctx, s.api, s.opts.Repository)
 	if errors.Is(err, source.ErrNotFound) {
 		// Not "no default branch", as it would mean to callers: forges hide what a token may not see.
-		return "", fmt.Errorf("%w: %v", source.ErrDenied, err)
+		return "", fmt.Errorf("%w: %v", source.ErrDenied, err) //nolint:errorlint // must not be ErrNotFound
 	}
 	return branch, err
 }

@@ -256,7 +256,7 @@ func TestReportStatus(t *testing.T) {
 		if !errors.Is(err, want) || strings.Contains(err.Error(), forgetest.Token) {
 			t.Errorf("%v, want %v", err, want)
 		}
-		if want == source.ErrUnreachable && source.RetryTime(err).IsZero() {
+		if errors.Is(want, source.ErrUnreachable) && source.RetryTime(err).IsZero() {
 			t.Errorf("%v does not say when to try again", err)
 		}
 	}

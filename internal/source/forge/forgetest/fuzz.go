@@ -72,11 +72,11 @@ func normalized(t *testing.T, s *forge.Source, d source.Delivery) error {
 	ev, err := s.Normalize(t.Context(), d)
 	switch {
 	case !bytes.Equal(before, d.Body):
-		return errors.New("Normalize changed the body")
+		return errors.New("the body was changed by Normalize")
 	case errors.Is(err, source.ErrInvalid) || errors.Is(err, source.ErrIgnored):
 		return nil
 	case err != nil:
-		return fmt.Errorf("Normalize: %w", err)
+		return fmt.Errorf("normalize: %w", err)
 	case git.CheckSHA(ev.SHA) != nil || git.CheckRef(ev.Ref) != nil || ev.Type == "" || ev.Fork || ev.Deleted || ev.Repo != Repository:
 		return fmt.Errorf("unsafe event: %+v", ev)
 	case ev.Before != "" && git.CheckSHA(ev.Before) != nil || ev.BaseSHA != "" && git.CheckSHA(ev.BaseSHA) != nil:
