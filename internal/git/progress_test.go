@@ -51,3 +51,20 @@ func TestGitVersionsThatKnowNoLazyFetch(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseRefs(f *testing.F) {
+	sha := strings.Repeat("ab", 20)
+	f.Add([]byte("ref: refs/heads/main\tHEAD\n" + sha + "\tHEAD\n" + sha + "\trefs/tags/v1\n" + sha + "\trefs/tags/v1^{}\n"))
+	f.Add([]byte("<html>\t\n" + sha + "\n\trefs/heads/x\n"))
+	f.Fuzz(func(t *testing.T, out []byte) {
+		refs, head := parseRefs(out)
+		for name, sha := range refs {
+			if CheckRef(name) != nil || CheckSHA(sha) != nil {
+				t.Fatalf("accepted %q %q", name, sha)
+			}
+		}
+		if head != "" && CheckRef(head) != nil {
+			t.Fatalf("accepted HEAD %q", head)
+		}
+	})
+}
