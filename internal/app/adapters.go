@@ -51,16 +51,8 @@ func (l jobLives) CancelOverdue(tx *store.Tx, runID, reason string) (bool, error
 }
 
 // agentReports is the fleet's view of run.
-type agentReports struct{ *run.Service }
-
-// Finish takes an agent's final report.
-func (a agentReports) Finish(tx *store.Tx, e fleet.JobEnd) (bool, error) {
-	r := e.Report
-	return a.Service.Finish(tx, run.End{
-		JobID: r.JobID, Attempt: r.Attempt, AgentID: e.AgentID, Status: ci.JobStatus(r.Status), Error: r.Error,
-		InitFailure: r.InitFailure, KillMethod: r.KillMethod, Outputs: r.Outputs, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
-		Seq: r.Seq,
-	})
+func agentReports(runs *run.Service) fleet.NewBatch {
+	return func(tx *store.Tx, agentID string) fleet.ReportBatch { return runs.Batch(tx, agentID) }
 }
 
 // agentLogs is the fleet's view of logs.

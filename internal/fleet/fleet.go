@@ -46,18 +46,20 @@ func DefaultSettings() Settings {
 	}
 }
 
-// JobEnd is a final report that was checked to come from the job's agent.
-type JobEnd struct {
-	Report  wire.JobStatus
-	AgentID string
+// ReportBatch is how what one agent says in one transaction reaches the life of its job. All is idempotent; applied is false when
+// somebody was first.
+type ReportBatch interface {
+	// Holds reports whether the attempt is the agent's and has not ended.
+	Holds(jobID string, attempt int) (bool, error)
+	Started(r wire.JobStatus) (applied bool, err error)
+	Step(r wire.StepStatus) (applied bool, err error)
+	Finish(r wire.JobStatus, logBytes int64) (applied bool, err error)
+	// Flush writes what was kept back. It comes before anything else that concerns the jobs.
+	Flush() error
 }
 
-// reports is how what agents say reaches the life of jobs. All are idempotent; false says that somebody was first.
-type reports interface {
-	Started(tx *store.Tx, r wire.JobStatus, agentID string) (bool, error)
-	Step(tx *store.Tx, r wire.StepStatus, agentID string) (bool, error)
-	Finish(tx *store.Tx, e JobEnd) (bool, error)
-}
+// NewBatch begins a batch of an agent's reports.
+type NewBatch func(tx *store.Tx, agentID string) ReportBatch
 
 // losses is what becomes of a job whose agent is not there, or not ready, for it.
 type losses interface {
@@ -111,7 +113,7 @@ type clones interface {
 type Deps struct {
 	Store      *store.Store
 	InstanceID string // of this coordinator
-	Reports    reports
+	Reports    NewBatch
 	Losses     losses
 	Logs       logStore
 	Contexts   contexts

@@ -59,10 +59,10 @@ func (e *initFailure) Error() string { return e.category + ": " + e.cause.Error(
 func (f *Fleet) failJob(row db.FleetJobSpecRow, init *initFailure) error {
 	f.Log.Error("describe job", "job_id", row.ID, "run_id", row.RunID, "category", init.category, "err", init.cause)
 	return f.persist(func(_ context.Context, tx *store.Tx) error {
-		_, err := f.Reports.Finish(tx, JobEnd{AgentID: row.AgentID, Report: wire.JobStatus{
+		_, err := f.Reports(tx, row.AgentID).Finish(wire.JobStatus{
 			RunID: row.RunID, JobID: row.ID, Attempt: int(row.Attempt), Status: string(ci.JobFailed),
 			InitFailure: init.category, Error: clip(init.cause.Error(), maxErrorText),
-		}})
+		}, 0)
 		return err
 	})
 }

@@ -135,7 +135,7 @@ func (f *Fleet) flushBeats(ctx context.Context) error {
 			if n > 0 {
 				continue
 			}
-			if owner, _, err := f.owner(ctx, tx, s.agentID, key); err != nil {
+			if owner, _, err := ownerOf(ctx, tx, s.agentID, key); err != nil {
 				return err
 			} else if owner != ownerMine && owner != ownerEnded {
 				lost = append(lost, key)

@@ -115,20 +115,15 @@ func (f *Fleet) commitReports(s *session, batch []report) error {
 	var verdicts []verdict
 	err := f.persist(func(ctx context.Context, tx *store.Tx) error {
 		verdicts = verdicts[:0]
-		owners := map[jobKey]ownership{}
+		w := reporting{f: f, tx: tx, agent: s.agentID, batch: f.Reports(tx, s.agentID), owners: map[jobKey]ownership{}, logBytes: logBytes}
 		for _, r := range batch {
-			v, err := f.apply(ctx, tx, s.agentID, r, owners)
+			v, err := w.apply(ctx, r)
 			if err != nil {
 				return err
 			}
-			if size, final := logBytes[r.key]; final && v.applied && r.job != nil {
-				if err := tx.FleetSetLogBytes(ctx, r.key.id, size); err != nil {
-					return fmt.Errorf("note size of log: %w", err)
-				}
-			}
 			verdicts = append(verdicts, v)
 		}
-		return nil
+		return w.batch.Flush()
 	})
 	if err != nil {
 		return err
@@ -162,7 +157,18 @@ const (
 	ownerOther // another agent's: a violation
 )
 
-func (f *Fleet) owner(ctx context.Context, tx *store.Tx, agentID string, key jobKey) (ownership, string, error) {
+// reporting is the transaction of one batch.
+type reporting struct {
+	f        *Fleet
+	tx       *store.Tx
+	agent    string
+	batch    ReportBatch
+	owners   map[jobKey]ownership
+	logBytes map[jobKey]int64
+}
+
+// ownerOf says whose an attempt is, and the state of its assignment if it is this agent's.
+func ownerOf(ctx context.Context, tx *store.Tx, agentID string, key jobKey) (ownership, string, error) {
 	a, err := tx.FleetAssignment(ctx, key.id, int64(key.attempt))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -179,16 +185,26 @@ func (f *Fleet) owner(ctx context.Context, tx *store.Tx, agentID string, key job
 	return ownerStale, "", nil
 }
 
+// owner is ownerOf for reports that read their job anyway: while that is the agent's and has not ended, so is the assignment.
+func (w *reporting) owner(ctx context.Context, r report) (ownership, string, error) {
+	if r.ack == nil && r.reject == nil {
+		if mine, err := w.batch.Holds(r.key.id, r.key.attempt); err != nil || mine {
+			return ownerMine, "", err
+		}
+	}
+	return ownerOf(ctx, w.tx, w.agent, r.key)
+}
+
 // apply hands one report to the life of its job, if it comes from the job's agent.
-func (f *Fleet) apply(ctx context.Context, tx *store.Tx, agentID string, r report, owners map[jobKey]ownership) (v verdict, err error) {
+func (w *reporting) apply(ctx context.Context, r report) (v verdict, err error) {
 	v.report = r
-	owner, known := owners[r.key]
+	owner, known := w.owners[r.key]
 	state := ""
 	if !known || r.reject != nil {
-		if owner, state, err = f.owner(ctx, tx, agentID, r.key); err != nil {
+		if owner, state, err = w.owner(ctx, r); err != nil {
 			return v, err
 		}
-		owners[r.key] = owner
+		w.owners[r.key] = owner
 	}
 	v.owner = owner
 	if owner != ownerMine {
@@ -197,24 +213,32 @@ func (f *Fleet) apply(ctx context.Context, tx *store.Tx, agentID string, r repor
 	switch {
 	case r.ack != nil:
 		var n int64
-		n, err = tx.FleetAck(ctx, db.FleetAckParams{
-			JobID: r.key.id, Attempt: int64(r.key.attempt), AgentID: agentID, AckedAt: sql.NullInt64{Int64: tx.Now(), Valid: true},
+		n, err = w.tx.FleetAck(ctx, db.FleetAckParams{
+			JobID: r.key.id, Attempt: int64(r.key.attempt), AgentID: w.agent, AckedAt: sql.NullInt64{Int64: w.tx.Now(), Valid: true},
 		})
 		v.applied = n > 0
 	case r.reject != nil:
 		if state == "assigned" { // a job that it accepted cannot be refused any more
-			v.applied, err = f.Losses.Requeue(tx, r.key.id, r.key.attempt, "rejected: "+clean(r.reject.Reason, 32), r.reject.Reason != "draining")
-			delete(owners, r.key)
+			v.applied, err = w.reject(r)
 		}
 	case r.step != nil:
-		v.applied, err = f.Reports.Step(tx, *r.step, agentID)
+		v.applied, err = w.batch.Step(*r.step)
 	case r.job.Status == string(ci.JobRunning):
-		v.applied, err = f.Reports.Started(tx, *r.job, agentID)
+		v.applied, err = w.batch.Started(*r.job)
 	default:
-		v.applied, err = f.Reports.Finish(tx, JobEnd{Report: *r.job, AgentID: agentID})
-		delete(owners, r.key)
+		v.applied, err = w.batch.Finish(*r.job, w.logBytes[r.key])
+		delete(w.owners, r.key)
 	}
 	return v, err
+}
+
+// reject gives the job back.
+func (w *reporting) reject(r report) (applied bool, err error) {
+	if err := w.batch.Flush(); err != nil {
+		return false, err
+	}
+	delete(w.owners, r.key)
+	return w.f.Losses.Requeue(w.tx, r.key.id, r.key.attempt, "rejected: "+clean(r.reject.Reason, 32), r.reject.Reason != "draining")
 }
 
 // answer acknowledges what is durable: one frame for each job.

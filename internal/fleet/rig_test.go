@@ -59,13 +59,8 @@ func (fakeClones) CloneFor(context.Context, string, string) (Clone, error) {
 	return Clone{URL: "/srv/repo.git", Username: "u", Password: "p", SSHKey: "k", KnownHosts: "h"}, nil
 }
 
-type runReports struct{ *run.Service }
-
-func (r runReports) Finish(tx *store.Tx, e JobEnd) (bool, error) {
-	return r.Service.Finish(tx, run.End{
-		JobID: e.Report.JobID, Attempt: e.Report.Attempt, AgentID: e.AgentID, Status: ci.JobStatus(e.Report.Status), Error: e.Report.Error,
-		InitFailure: e.Report.InitFailure, Outputs: e.Report.Outputs, Seq: e.Report.Seq,
-	})
+func runReports(runs *run.Service) NewBatch {
+	return func(tx *store.Tx, agentID string) ReportBatch { return runs.Batch(tx, agentID) }
 }
 
 type logFiles struct{ *logs.Store }
@@ -125,7 +120,7 @@ func (r *rig) env() service.Env {
 func (r *rig) start(s Settings) {
 	r.t.Helper()
 	r.fleet = New(Deps{
-		Store: r.st, InstanceID: instance, Reports: runReports{r.runs}, Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
+		Store: r.st, InstanceID: instance, Reports: runReports(r.runs), Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
 		Secrets: &r.secrets, Clones: fakeClones{}, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: s,
 	})
 	if err := r.fleet.Adopt(context.Background()); err != nil {

@@ -108,7 +108,7 @@ func onlyItsOwnRows(t *testing.T, r *rig) {
 		})
 	}
 	sibling := New(Deps{
-		Store: r.st, InstanceID: "node-2", Reports: runReports{r.runs}, Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
+		Store: r.st, InstanceID: "node-2", Reports: runReports(r.runs), Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
 		Secrets: &r.secrets, Clones: fakeClones{}, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: DefaultSettings(),
 	})
 	beat(0)

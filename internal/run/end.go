@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -15,7 +16,7 @@ type ending struct {
 	message, initFailure, class, kill string
 	outputs                           string
 	startedAt, finishedAt             int64
-	seq                               int64
+	seq, logBytes                     int64
 	assignment                        string // end_reason of its assignment
 }
 
@@ -36,7 +37,7 @@ func (l *life) end(job db.LockJobRow, e ending) (bool, error) {
 	rows, err := l.tx.EndJob(l.ctx, db.EndJobParams{
 		ID: job.ID, Status: string(e.status), FinishedAt: nullInt(e.finishedAt), StartedAt: started, AllowedFailure: ended.allowed,
 		Error: clip(e.message, 4096), InitFailure: e.initFailure, KillMethod: e.kill, Outputs: e.outputs, ReportSeq: max(e.seq, job.ReportSeq),
-		Status_2: job.Status, Attempt: job.Attempt,
+		Status_2: job.Status, Attempt: job.Attempt, LogBytes: e.logBytes,
 	})
 	if err != nil {
 		return false, fmt.Errorf("end job: %w", err)
@@ -100,11 +101,17 @@ func (l *life) closeSteps(job db.LockJobRow, status ci.JobStatus) ([]db.StepResu
 	case ci.JobSuccess:
 		word = ci.StepSuccess
 	}
+	steps, err := l.tx.StepResults(l.ctx, job.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read steps: %w", err)
+	}
+	if !slices.ContainsFunc(steps, func(s db.StepResultsRow) bool { return !ci.StepStatus(s.Status).Terminal() }) {
+		return steps, nil
+	}
 	if _, err := l.tx.CloseSteps(l.ctx, job.ID, string(word), nullInt(l.now)); err != nil {
 		return nil, fmt.Errorf("close steps: %w", err)
 	}
-	steps, err := l.tx.StepResults(l.ctx, job.ID)
-	if err != nil {
+	if steps, err = l.tx.StepResults(l.ctx, job.ID); err != nil {
 		return nil, fmt.Errorf("read steps: %w", err)
 	}
 	return steps, nil

@@ -25,7 +25,8 @@ type End struct {
 	FinishedAt       int64
 	AssignmentReason string // end_reason; '' is finished
 	Seq              int64
-	OnlyWaiting      bool // only while it waits in the queue without an agent (expiry, unroutable: XC-85)
+	LogBytes         int64 // size of its log
+	OnlyWaiting      bool  // only while it waits in the queue without an agent (expiry, unroutable: XC-85)
 }
 
 // Finish ends a job, and in the same transaction its steps, its assignment, the jobs that this skips or makes ready, the
@@ -65,7 +66,7 @@ func (l *life) finish(job db.LockJobRow, e End) (bool, error) {
 	}
 	end := ending{
 		status: to, message: e.Error, initFailure: e.InitFailure, class: e.FailureClass, kill: e.KillMethod,
-		startedAt: e.StartedAt, seq: e.Seq, assignment: e.AssignmentReason,
+		startedAt: e.StartedAt, seq: e.Seq, logBytes: e.LogBytes, assignment: e.AssignmentReason,
 	}
 	if len(e.Outputs) > 0 {
 		end.outputs = mustJSON(e.Outputs)

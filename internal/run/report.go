@@ -30,22 +30,13 @@ func (s *Service) Holds(tx *store.Tx, jobID string, attempt int, agentID string)
 	return job.AgentID.Valid && holds(job, int64(attempt), agentID), nil
 }
 
-// Started records that the agent works on the job: the job runs, and with its first job so does the run. It counts as the
-// acknowledgement of the dispatch (AG-18), and as the return of an agent whose link was lost.
+// Started is Batch.Started for one report.
 func (s *Service) Started(tx *store.Tx, r wire.JobStatus, agentID string) (applied bool, err error) {
-	l, job, found, err := s.openJob(context.Background(), tx, r.JobID)
-	if err != nil || !found {
+	b := s.Batch(tx, agentID)
+	if applied, err = b.Started(r); err != nil {
 		return false, err
 	}
-	if !job.AgentID.Valid || !holds(job, int64(r.Attempt), agentID) || ci.JobStatus(job.Status).Terminal() {
-		s.refuse(job, "start", "not this agent's")
-		return false, nil
-	}
-	applied, err = l.start(&job, r.Seq)
-	if err != nil {
-		return false, err
-	}
-	return applied, l.done()
+	return applied, b.Flush()
 }
 
 // start moves a job to running, or a job that is being cancelled one step on, and updates what is known of it.
@@ -71,48 +62,24 @@ func (l *life) start(job *db.LockJobRow, seq int64) (bool, error) {
 	if _, err := l.tx.AckAssignment(l.ctx, job.ID, job.Attempt, nullInt(l.now)); err != nil {
 		return false, fmt.Errorf("acknowledge assignment: %w", err)
 	}
-	started, err := l.tx.MarkRunRunning(l.ctx, l.run.ID, nullInt(l.now))
-	if err != nil {
+	l.changed = true
+	if l.run.Status != string(ci.RunPending) {
+		return true, nil
+	}
+	if _, err := l.tx.MarkRunRunning(l.ctx, l.run.ID, nullInt(l.now)); err != nil {
 		return false, fmt.Errorf("start run: %w", err)
 	}
-	if started > 0 {
-		l.run.Status, l.run.StartedAt = string(ci.RunRunning), nullInt(l.now)
-	}
-	l.changed = true
+	l.run.Status, l.run.StartedAt = string(ci.RunRunning), nullInt(l.now)
 	return true, nil
 }
 
-// Step records a step's state. Repeats, and reports older than what is stored, change nothing.
+// Step is Batch.Step for one report.
 func (s *Service) Step(tx *store.Tx, r wire.StepStatus, agentID string) (applied bool, err error) {
-	ctx := context.Background()
-	if !knownStep(ci.StepStatus(r.Status)) || r.StepIndex < 0 {
-		return false, fmt.Errorf("step report: status %q of step %d is not known", r.Status, r.StepIndex)
-	}
-	l, job, found, err := s.openJob(ctx, tx, r.JobID)
-	if err != nil || !found {
+	b := s.Batch(tx, agentID)
+	if applied, err = b.Step(r); err != nil {
 		return false, err
 	}
-	if !job.AgentID.Valid || !holds(job, int64(r.Attempt), agentID) || ci.JobStatus(job.Status).Terminal() {
-		s.refuse(job, "step", "not this agent's")
-		return false, nil
-	}
-	if r.Seq > 0 && r.Seq <= job.ReportSeq {
-		return false, nil
-	}
-	if !job.StartedAt.Valid {
-		if _, err := l.start(&job, 0); err != nil {
-			return false, err
-		}
-	}
-	rows, err := tx.UpsertStep(ctx, stepRow(l.run.ID, job.Attempt, r))
-	if err != nil {
-		return false, fmt.Errorf("write step: %w", err)
-	}
-	if _, err := tx.SetReportSeq(ctx, db.SetReportSeqParams{ID: job.ID, Attempt: job.Attempt, ReportSeq: r.Seq, HeartbeatAt: nullInt(l.now)}); err != nil {
-		return false, fmt.Errorf("note report: %w", err)
-	}
-	tx.Notify(store.TopicRuns, l.run.ID)
-	return rows > 0, l.done()
+	return applied, b.Flush()
 }
 
 func knownStep(s ci.StepStatus) bool {

@@ -663,15 +663,6 @@ func (q *Queries) FleetRevoked(ctx context.Context, instanceID string) ([]FleetR
 	return items, nil
 }
 
-const fleetSetLogBytes = `-- name: FleetSetLogBytes :exec
-UPDATE execution_jobs SET log_bytes = $2 WHERE id = $1
-`
-
-func (q *Queries) FleetSetLogBytes(ctx context.Context, iD string, logBytes int64) error {
-	_, err := q.db.ExecContext(ctx, fleetSetLogBytes, iD, logBytes)
-	return err
-}
-
 const fleetToken = `-- name: FleetToken :one
 
 SELECT id, org_id, type, agent_id, labels, mandatory_labels, expires_at, revoked_at FROM agent_tokens WHERE token_hash = $1

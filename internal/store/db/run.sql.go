@@ -143,7 +143,7 @@ func (q *Queries) EndAssignment(ctx context.Context, arg EndAssignmentParams) (i
 
 const endJob = `-- name: EndJob :execrows
 UPDATE execution_jobs SET status = $2, finished_at = $3, started_at = $4, allowed_failure = $5, error = $6, init_failure = $7,
-  kill_method = $8, outputs = $9, report_seq = $10, needs_satisfied = TRUE, recover_by = NULL
+  kill_method = $8, outputs = $9, report_seq = $10, log_bytes = $13, needs_satisfied = TRUE, recover_by = NULL
 WHERE id = $1 AND status = $11 AND attempt = $12
 `
 
@@ -160,6 +160,7 @@ type EndJobParams struct {
 	ReportSeq      int64
 	Status_2       string
 	Attempt        int64
+	LogBytes       int64
 }
 
 func (q *Queries) EndJob(ctx context.Context, arg EndJobParams) (int64, error) {
@@ -176,6 +177,7 @@ func (q *Queries) EndJob(ctx context.Context, arg EndJobParams) (int64, error) {
 		arg.ReportSeq,
 		arg.Status_2,
 		arg.Attempt,
+		arg.LogBytes,
 	)
 	if err != nil {
 		return 0, err

@@ -100,9 +100,6 @@ ORDER BY g.id LIMIT 2000;
 UPDATE execution_jobs SET heartbeat_at = sqlc.arg(now)
 WHERE id = sqlc.arg(id) AND attempt = sqlc.arg(attempt) AND agent_id = CAST(sqlc.arg(agent) AS TEXT) AND status IN ('running', 'cancelling', 'recovering');
 
--- name: FleetSetLogBytes :exec
-UPDATE execution_jobs SET log_bytes = $2 WHERE id = $1;
-
 -- name: FleetCaller :one
 SELECT g.id, g.org_id, g.state FROM agents g JOIN agent_tokens t ON t.token_hash = g.token_hash
 WHERE g.id = $1 AND g.token_hash = $2 AND t.revoked_at IS NULL;

@@ -144,7 +144,7 @@ WHERE id = $1 AND status = $5 AND attempt = $6 AND started_at IS NULL;
 
 -- name: EndJob :execrows
 UPDATE execution_jobs SET status = $2, finished_at = $3, started_at = $4, allowed_failure = $5, error = $6, init_failure = $7,
-  kill_method = $8, outputs = $9, report_seq = $10, needs_satisfied = TRUE, recover_by = NULL
+  kill_method = $8, outputs = $9, report_seq = $10, log_bytes = $13, needs_satisfied = TRUE, recover_by = NULL
 WHERE id = $1 AND status = $11 AND attempt = $12;
 
 -- name: MarkJobCancelling :execrows
