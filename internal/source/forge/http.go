@@ -108,7 +108,7 @@ func (h *HTTP) dialable(address string, allowPrivate bool) error {
 	case allowPrivate && ownNetwork(addr):
 		return nil
 	case ownNetwork(addr):
-		return fmt.Errorf("%w (%s): if the forge lives there, set allowPrivate on its source", errPrivate, addr)
+		return fmt.Errorf("%w (%s): if the forge lives there, set allowPrivate (--allow-private) on its source", errPrivate, addr)
 	}
 	return fmt.Errorf("%w (%s)", errPrivate, addr)
 }

@@ -115,7 +115,7 @@ func (o Options) checkHTTP(field, raw string) error {
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%s %q must end before ? and #", field, raw)
 	case u.Scheme == "http" && !o.AllowPrivate:
-		return fmt.Errorf("%s %q is not encrypted: use https, or set allowPrivate for a forge on your own network", field, raw)
+		return fmt.Errorf("%s %q is not encrypted: use https, or set allowPrivate (--allow-private) for a forge on your own network", field, raw)
 	}
 	return o.checkHost(field, u.Hostname())
 }
@@ -126,7 +126,7 @@ func (o Options) checkHost(field, host string) error {
 	if err != nil || o.AllowPrivate || public(addr.Unmap()) {
 		return nil //nolint:nilerr // a name, which is judged when it is dialled
 	}
-	return fmt.Errorf("%s: %s is an address of a private network: set allowPrivate if the forge lives there", field, host)
+	return fmt.Errorf("%s: %s is an address of a private network: set allowPrivate (--allow-private) if the forge lives there", field, host)
 }
 
 func (o Options) checkClone() error {
