@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/kici-go/kici/internal/plan"
-	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/wire"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -20,24 +19,20 @@ var ErrNoJob = errors.New("no such job")
 // AgentContexts returns the values behind ${{ }} that an agent needs for a job. What only the agent knows (workspace,
 // runner, steps) it adds itself.
 func (s *Service) AgentContexts(ctx context.Context, jobID string) (wire.Contexts, error) {
-	var out wire.Contexts
-	err := s.st.Snapshot(ctx, func(tx *store.Tx) error {
-		f, err := s.agentFacts(ctx, tx, jobID)
-		if err != nil {
-			return err
-		}
-		c := f.Contexts()
-		out = wire.Contexts{
-			Kici: json.RawMessage(mustJSON(c["kici"])), Matrix: f.Matrix, Needs: json.RawMessage(mustJSON(f.Needs)),
-			Inputs: json.RawMessage(mustJSON(c["inputs"])),
-		}
-		return nil
-	})
-	return out, err
+	f, err := s.agentFacts(ctx, s.st.Read(), jobID)
+	if err != nil {
+		return wire.Contexts{}, err
+	}
+	c := f.Contexts()
+	return wire.Contexts{
+		Kici: json.RawMessage(mustJSON(c["kici"])), Matrix: f.Matrix, Needs: json.RawMessage(mustJSON(f.Needs)),
+		Inputs: json.RawMessage(mustJSON(c["inputs"])),
+	}, nil
 }
 
-func (s *Service) agentFacts(ctx context.Context, tx *store.Tx, jobID string) (plan.Facts, error) {
-	row, err := tx.JobAndItsRun(ctx, jobID)
+// agentFacts reads without a transaction: what a job with an agent needs has ended, and does not change any more.
+func (s *Service) agentFacts(ctx context.Context, q *db.Queries, jobID string) (plan.Facts, error) {
+	row, err := q.JobAndItsRun(ctx, jobID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return plan.Facts{}, ErrNoJob
 	}
@@ -55,7 +50,7 @@ func (s *Service) agentFacts(ctx context.Context, tx *store.Tx, jobID string) (p
 	}
 	var needs []db.NeedsOfJobRow
 	if len(f.Job.Needs) > 0 {
-		if needs, err = tx.NeedsOfJob(ctx, jobID); err != nil {
+		if needs, err = q.NeedsOfJob(ctx, jobID); err != nil {
 			return plan.Facts{}, fmt.Errorf("read needs: %w", err)
 		}
 	}

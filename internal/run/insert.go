@@ -178,6 +178,15 @@ func (l *life) insertJobs(p Planned) error {
 	return nil
 }
 
+// fresh is a job that insertJobs has just written and that needs nothing.
+func (l *life) fresh(j plan.Job) (db.LockJobRow, db.JobDefinitionRow, *metNeeds) {
+	row := db.LockJobRow{
+		ID: j.ID, RunID: l.run.ID, OrgID: l.run.OrgID, Name: j.Name, BaseName: j.Def.Name, DisplayName: j.Display,
+		Status: string(ci.JobPending), ContinueOnError: j.ContinueOnError, CreatedAt: l.now,
+	}
+	return row, db.JobDefinitionRow{LockJob: j.Text, Matrix: j.Matrix, FanoutIndex: int64(j.Index), FanoutTotal: int64(j.Total)}, nil
+}
+
 // begin decides about every job that waits for nothing, and about what follows from those that end at once.
 func (l *life) begin(p Planned) error {
 	gated := make([]bool, len(p.Jobs))
@@ -196,7 +205,7 @@ func (l *life) begin(p Planned) error {
 				return err
 			}
 		case !gated[i]:
-			if err := l.ready(j.ID); err != nil {
+			if err := l.judge(l.fresh(j)); err != nil {
 				return err
 			}
 		}

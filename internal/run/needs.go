@@ -114,9 +114,6 @@ func needsOf(rows []db.NeedsOfJobRow) []plan.Need {
 	return out
 }
 
-// ready takes a job that needs nothing.
-func (l *life) ready(jobID string) error { return l.readyWith(jobID, "") }
-
 // readyWith claims a job whose needs are met and does what its condition and selector say (NEED-4, D8).
 func (l *life) readyWith(jobID, base string) error {
 	job, err := l.tx.LockJob(l.ctx, jobID)
@@ -130,7 +127,16 @@ func (l *life) readyWith(jobID, base string) error {
 		_, err := l.end(job, ending{status: ci.JobCancelled, message: "the run is being cancelled"})
 		return err
 	}
-	out, err := l.evaluate(job, l.met[base])
+	def, err := l.tx.JobDefinition(l.ctx, job.ID)
+	if err != nil {
+		return fmt.Errorf("read job definition: %w", err)
+	}
+	return l.judge(job, def, l.met[base])
+}
+
+// judge does what a job's condition and selector say.
+func (l *life) judge(job db.LockJobRow, def db.JobDefinitionRow, met *metNeeds) error {
+	out, err := l.evaluate(job, def, met)
 	if err != nil {
 		return err
 	}
@@ -155,17 +161,13 @@ func (l *life) failInit(jobID string, f plan.Failure) error {
 }
 
 // evaluate gathers what the job's expressions can see and evaluates them.
-func (l *life) evaluate(job db.LockJobRow, met *metNeeds) (plan.Outcome, error) {
+func (l *life) evaluate(job db.LockJobRow, row db.JobDefinitionRow, met *metNeeds) (plan.Outcome, error) {
 	if met == nil {
 		met = &metNeeds{context: map[string]any{}}
 	}
 	def, err := l.definition()
 	if err != nil {
 		return plan.Outcome{}, err
-	}
-	row, err := l.tx.JobDefinition(l.ctx, job.ID)
-	if err != nil {
-		return plan.Outcome{}, fmt.Errorf("read job definition: %w", err)
 	}
 	var lj lock.Job
 	if err := json.Unmarshal([]byte(row.LockJob), &lj); err != nil {
