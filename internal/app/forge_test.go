@@ -113,4 +113,16 @@ func TestGitHubFromPushToStatus(t *testing.T) {
 			t.Fatalf("no green status, but %q; runs %+v %v", h.status("kici/ci"), list, err)
 		}
 	}
+	// The mirror goes with its source, and not before it.
+	for _, want := range []int{1, 0} {
+		if err := w.s.tidyMirrors(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := w.s.mirrors.IDs(); err != nil || len(ids) != want {
+			t.Fatalf("mirrors %v, %v; want %d", ids, err, want)
+		}
+		if err := w.api.RemoveSource(t.Context(), "web"); err != nil && want == 1 {
+			t.Fatal(err)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/kici-go/kici/internal/git"
@@ -33,8 +35,26 @@ func (s *Server) openForges(repos *git.Repos, into map[string]ingress.Factory) {
 }
 
 // sweepEvery is how often mirrors that nobody uses are looked for.
-const sweepEvery = 24 * time.Hour
+const sweepEvery = time.Hour
 
 func (s *Server) sweepMirrors(ctx context.Context) error {
-	return service.Loop{Name: "mirrors", Interval: sweepEvery, Backoff: time.Hour, Log: s.log, Tick: s.mirrors.Sweep}.Run(ctx)
+	return service.Loop{Name: "mirrors", Interval: sweepEvery, Backoff: time.Hour, Log: s.log, Tick: s.tidyMirrors}.Run(ctx)
+}
+
+// tidyMirrors removes the mirrors of sources that are gone, and lets the others look after themselves.
+func (s *Server) tidyMirrors(ctx context.Context) error {
+	ids, err := s.mirrors.IDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		_, err := s.store.Read().SourceByID(ctx, id)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = s.mirrors.Remove(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.mirrors.Sweep(ctx)
 }

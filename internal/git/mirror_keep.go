@@ -20,19 +20,29 @@ const (
 	repackTime   = 10 * time.Minute
 )
 
+// IDs lists the mirrors that exist.
+func (s *Mirrors) IDs() ([]string, error) {
+	entries, err := os.ReadDir(s.o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var ids []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), ".git"); ok && mirrorID().MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
 // Sweep removes mirrors that nobody has used for 30 days and repacks those of more than 50 packs. It waits for fetches of the
 // mirror that it looks at. git keeps readers going while it repacks: they find objects in the new pack. A removal waits for them.
 // Run it hourly. The error joins what went wrong with single mirrors.
 func (s *Mirrors) Sweep(ctx context.Context) error {
-	entries, err := os.ReadDir(s.o.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	ids, err := s.IDs()
 	errs := []error{err}
-	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), ".git"); ok && mirrorID().MatchString(id) {
-			errs = append(errs, s.Open(id).sweep(ctx))
-		}
+	for _, id := range ids {
+		errs = append(errs, s.Open(id).sweep(ctx))
 	}
 	return errors.Join(errs...)
 }
