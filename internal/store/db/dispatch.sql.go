@@ -17,7 +17,7 @@ SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandato
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
 LEFT JOIN execution_jobs b ON b.id = g.bound_job_id
-WHERE g.state <> 'gone' ORDER BY g.id
+WHERE g.state <> 'gone' ORDER BY g.id || ''
 `
 
 type DispatchAgentsRow struct {
@@ -45,6 +45,7 @@ type DispatchAgentsRow struct {
 	BoundExists     sql.NullString
 }
 
+// The order is computed so that no index has it: that of the live agents is the one to use, however many there were.
 func (q *Queries) DispatchAgents(ctx context.Context) ([]DispatchAgentsRow, error) {
 	rows, err := q.db.QueryContext(ctx, dispatchAgents)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 
 const fleetAbsent = `-- name: FleetAbsent :many
 SELECT g.id, g.node_id, g.type, g.jobs_done FROM agents g
-WHERE g.state IN ('online', 'draining') AND g.instance_id = '' AND g.link_lost_at <= CAST($1 AS BIGINT)
+WHERE g.state <> 'gone' AND g.state IN ('online', 'draining') AND g.instance_id = '' AND g.link_lost_at <= CAST($1 AS BIGINT)
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = g.id AND a.ended_at IS NULL)
-ORDER BY g.id LIMIT 500
+ORDER BY g.id || '' LIMIT 500
 `
 
 type FleetAbsentRow struct {
@@ -24,6 +24,7 @@ type FleetAbsentRow struct {
 	JobsDone int64
 }
 
+// Here and below the index is that of the live agents, as in DispatchAgents.
 func (q *Queries) FleetAbsent(ctx context.Context, cutoff int64) ([]FleetAbsentRow, error) {
 	rows, err := q.db.QueryContext(ctx, fleetAbsent, cutoff)
 	if err != nil {
@@ -458,9 +459,9 @@ func (q *Queries) FleetJobSpec(ctx context.Context, id string) (FleetJobSpecRow,
 
 const fleetLingering = `-- name: FleetLingering :many
 SELECT g.id, g.node_id FROM agents g
-WHERE g.state = 'draining' AND g.type <> 'static' AND g.jobs_done > 0 AND g.state_at <= CAST($1 AS BIGINT)
+WHERE g.state <> 'gone' AND g.state = 'draining' AND g.type <> 'static' AND g.jobs_done > 0 AND g.state_at <= CAST($1 AS BIGINT)
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = g.id AND a.ended_at IS NULL)
-ORDER BY g.id LIMIT 500
+ORDER BY g.id || '' LIMIT 500
 `
 
 type FleetLingeringRow struct {
@@ -558,9 +559,9 @@ func (q *Queries) FleetOpenAssignment(ctx context.Context, agentID string) (Flee
 
 const fleetOrphans = `-- name: FleetOrphans :many
 SELECT g.id, g.session_id FROM agents g
-WHERE g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST($1 AS TEXT) OR NOT EXISTS (
+WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST($1 AS TEXT) OR NOT EXISTS (
   SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST($2 AS BIGINT)))
-ORDER BY g.id LIMIT 2000
+ORDER BY g.id || '' LIMIT 2000
 `
 
 type FleetOrphansRow struct {

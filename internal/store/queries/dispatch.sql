@@ -12,13 +12,14 @@ FROM scalers s LEFT JOIN scaler_backoffs b ON b.node_id = s.node_id AND b.scaler
 ORDER BY s.node_id, s.position, s.name;
 
 -- name: DispatchAgents :many
+-- The order is computed so that no index has it: that of the live agents is the one to use, however many there were.
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
   g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
 LEFT JOIN execution_jobs b ON b.id = g.bound_job_id
-WHERE g.state <> 'gone' ORDER BY g.id;
+WHERE g.state <> 'gone' ORDER BY g.id || '';
 
 -- name: DispatchShapes :many
 SELECT shape, COUNT(*) AS total, COUNT(unroutable_since) AS marked,

@@ -79,22 +79,23 @@ UPDATE agents SET state = sqlc.arg(state), state_at = sqlc.arg(now), gone_reason
 WHERE id = sqlc.arg(id) AND state IN ('online', 'draining');
 
 -- name: FleetAbsent :many
+-- Here and below the index is that of the live agents, as in DispatchAgents.
 SELECT g.id, g.node_id, g.type, g.jobs_done FROM agents g
-WHERE g.state IN ('online', 'draining') AND g.instance_id = '' AND g.link_lost_at <= CAST(sqlc.arg(cutoff) AS BIGINT)
+WHERE g.state <> 'gone' AND g.state IN ('online', 'draining') AND g.instance_id = '' AND g.link_lost_at <= CAST(sqlc.arg(cutoff) AS BIGINT)
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = g.id AND a.ended_at IS NULL)
-ORDER BY g.id LIMIT 500;
+ORDER BY g.id || '' LIMIT 500;
 
 -- name: FleetLingering :many
 SELECT g.id, g.node_id FROM agents g
-WHERE g.state = 'draining' AND g.type <> 'static' AND g.jobs_done > 0 AND g.state_at <= CAST(sqlc.arg(cutoff) AS BIGINT)
+WHERE g.state <> 'gone' AND g.state = 'draining' AND g.type <> 'static' AND g.jobs_done > 0 AND g.state_at <= CAST(sqlc.arg(cutoff) AS BIGINT)
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = g.id AND a.ended_at IS NULL)
-ORDER BY g.id LIMIT 500;
+ORDER BY g.id || '' LIMIT 500;
 
 -- name: FleetOrphans :many
 SELECT g.id, g.session_id FROM agents g
-WHERE g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST(sqlc.arg(instance_id) AS TEXT) OR NOT EXISTS (
+WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST(sqlc.arg(instance_id) AS TEXT) OR NOT EXISTS (
   SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST(sqlc.arg(alive_since) AS BIGINT)))
-ORDER BY g.id LIMIT 2000;
+ORDER BY g.id || '' LIMIT 2000;
 
 -- name: FleetBeat :execrows
 UPDATE execution_jobs SET heartbeat_at = sqlc.arg(now)
