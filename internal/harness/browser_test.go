@@ -122,7 +122,21 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // open shows a path of the dashboard.
 func (b *browser) open(path string) { b.t.Helper(); b.do(chromedp.Navigate(b.base + path)) }
 
-func (b *browser) click(css string) { b.t.Helper(); b.do(chromedp.Click(chromedp.CSS(css))) }
+func (b *browser) click(css string) { b.t.Helper(); b.patiently(chromedp.Click(chromedp.CSS(css))) }
+
+// patiently does an action on an element of a page that may be drawn again meanwhile: the browser then loses the element, not the page.
+func (b *browser) patiently(click chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := chromedp.Do(b.ctx, click)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "find node") || time.Now().After(end) {
+			b.t.Fatalf("browser: %v\n%s", err, b.log())
+		}
+	}
+}
 
 // eval is the value of a script on the page.
 func eval[T any](b *browser, script string) T {

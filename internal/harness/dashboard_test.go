@@ -131,12 +131,12 @@ func (b *browser) followDemo(run string) {
 	if !eval[bool](b, "window.same === true") {
 		b.t.Error("the page was loaded again while it followed the run")
 	}
-	b.do(chromedp.Click("//a[contains(@class,'job')][.//span[text()='test (asia)']]"))
+	b.patiently(chromedp.Click("//a[contains(@class,'job')][.//span[text()='test (asia)']]"))
 	b.see("the job's page", "document.querySelector('#job-head b')?.textContent === 'test (asia)'")
-	b.see("the folded group", "document.querySelector('.log details.g')?.open === false && document.getElementById('L1.5').offsetHeight === 0")
+	b.see("the folded group", "document.getElementById('L1.5')?.closest('details').open === false && !document.getElementById('L1.5').checkVisibility()")
 	b.click(".log .grp .x")
-	b.see("the unfolded group", "document.getElementById('L1.5').offsetHeight > 0")
-	b.do(chromedp.Click("//nav[@id='steps']//a[.//span[text()='Test the cart']]"))
+	b.see("the unfolded group", "document.getElementById('L1.5').checkVisibility()")
+	b.patiently(chromedp.Click("//nav[@id='steps']//a[.//span[text()='Test the cart']]"))
 	b.see("the step alone", "document.readyState === 'complete' && location.search === '?step=2' && !document.querySelector('.log .step')")
 	if text := eval[string](b, "document.querySelector('#log').innerText"); !strings.Contains(text, "total of asia: want 219.00") || !strings.Contains(text, "ok   cart of 40 articles") {
 		b.t.Errorf("the log of the step shows %q", text)
@@ -306,6 +306,7 @@ func (b *browser) withoutScripts(run string) {
 	}
 	set(true)
 	b.open("/runs/" + run)
+	b.click("#log details:not([open]) > summary .x") // a group unfolds without a script too
 	text, err := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("main")))
 	if err != nil {
 		b.t.Fatal(err)

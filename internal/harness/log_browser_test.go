@@ -124,7 +124,7 @@ func (b *browser) foldsAGroup() {
 	b.t.Helper()
 	b.see("the folded group", "document.querySelector('#log details.g') && !document.querySelector('#log details.g').open")
 	b.click("#log summary .x")
-	b.see("the unfolded group", "document.querySelector('#log details.g').open && document.getElementById('L1.2').offsetHeight > 0")
+	b.see("the unfolded group", "document.querySelector('#log details.g').open && document.getElementById('L1.2').checkVisibility()")
 }
 
 func (b *browser) scrollsAndJumps(big bigLog) {

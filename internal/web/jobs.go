@@ -78,8 +78,10 @@ type baseCount struct {
 // urgency orders the jobs of a large run: what needs a person first.
 var urgency = []string{"failed", "running", "held", "queued", "pending", "allowed", "cancelled", "skipped", "success"}
 
-func rank(j client.Job) int {
-	if i := slices.Index(urgency, j.Display.Class); i >= 0 {
+func rank(j client.Job) int { return rankOf(j.Display.Class) }
+
+func rankOf(class string) int {
+	if i := slices.Index(urgency, class); i >= 0 {
 		return i
 	}
 	return len(urgency)
@@ -135,7 +137,7 @@ func countJobs(jobs []client.Job) (out []jobCount) {
 		out[i].N++
 	}
 	slices.SortStableFunc(out, func(a, b jobCount) int {
-		return slices.Index(urgency, a.Class) - slices.Index(urgency, b.Class)
+		return rankOf(a.Class) - rankOf(b.Class)
 	})
 	return out
 }
@@ -152,11 +154,12 @@ func countBases(jobs []client.Job) (out []baseCount) {
 	for _, n := range names {
 		out = append(out, baseCount{Name: n, N: len(of[n]), Counts: countJobs(of[n])})
 	}
+	slices.SortStableFunc(out, func(a, b baseCount) int { return rankOf(a.Counts[0].Class) - rankOf(b.Counts[0].Class) })
 	return out
 }
 
 // basesShown bounds the summary of a run whose jobs all have names of their own.
-const basesShown = 60
+const basesShown = 24
 
 func (l jobList) bases() []baseCount { return l.Bases[:min(len(l.Bases), basesShown)] }
 

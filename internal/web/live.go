@@ -17,7 +17,8 @@ import (
 const (
 	liveEvery = 150 * time.Millisecond
 	liveQuiet = 15 * time.Second
-	liveShare = 4 // a page that takes long to draw rests that many times as long
+	liveShare = 4 // a page that takes long to read rests that many times as long
+	liveRest  = 2 * time.Second
 )
 
 // stream is one open server-sent event connection.
@@ -25,6 +26,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	last map[string]string // what was sent last, by event: nothing is sent twice
+	rest time.Duration     // how long to wait at least before the page is drawn again
 }
 
 func openStream(w http.ResponseWriter) *stream {
@@ -95,7 +97,6 @@ func (s *server) follow(ctx context.Context, st *stream, subs []*store.Subscript
 	quiet := time.NewTicker(liveQuiet)
 	defer quiet.Stop()
 	for {
-		began := time.Now()
 		if err := draw(); err != nil {
 			if errors.Is(err, errEnd) {
 				return st.raw("end", "")
@@ -105,7 +106,7 @@ func (s *server) follow(ctx context.Context, st *stream, subs []*store.Subscript
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(max(liveEvery, liveShare*time.Since(began))):
+		case <-time.After(max(liveEvery, min(st.rest, liveRest))):
 		}
 		select {
 		case <-ctx.Done():

@@ -95,10 +95,12 @@ func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error
 	key, st := actionKey(), openStream(w)
 	subs := []*store.Subscription{s.Hub.Subscribe(store.TopicRuns, head.ID)}
 	return s.quietly(r, s.follow(ctx, st, subs, func() error {
+		began := time.Now()
 		v, err := s.runView(ctx, c, ch)
 		if err != nil {
 			return err
 		}
+		st.rest = liveShare * time.Since(began)
 		v.Key = key
 		if err := st.patch(ctx, v.parts()); err != nil {
 			return err
