@@ -439,7 +439,7 @@ func TestDrainAndTerminate(t *testing.T) {
 	})
 	t.Run("termination aborts a job that does not end", func(t *testing.T) {
 		c := newCoordinator(t)
-		a := startAgent(t, c, func(cfg *Config) { cfg.termPatience = 200 * time.Millisecond })
+		a := startAgent(t, c, func(cfg *Config) { cfg.termPatience = 2 * time.Second }) // as long again, and its report is given up
 		c.give("j", lock.Step{Run: "trap '' TERM; echo hi; sleep 60"}, lock.Step{Run: "echo never", If: "always()"})
 		c.awaitText("j", 1, "hi")
 		a.sig <- syscall.SIGTERM

@@ -60,7 +60,7 @@ func TestOutboxProperty(t *testing.T) {
 			}
 		}
 		o.seal()
-		deadline := time.After(10 * time.Second)
+		deadline := time.After(time.Minute)
 		for {
 			p.mu.Lock()
 			last, up := p.last, p.up

@@ -327,7 +327,7 @@ func (p *peer) send(kind string, body any) {
 // expect returns the body of the next frame of the given type, skipping heartbeats.
 func (p *peer) expect(kind string, into any) {
 	p.r.t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case f, ok := <-p.frames:
@@ -376,7 +376,7 @@ func (p *peer) closeCode() int {
 				continue
 			}
 			return int(websocket.CloseStatus(<-p.closed))
-		case <-time.After(15 * time.Second):
+		case <-time.After(time.Minute):
 			p.r.t.Fatal("the connection stays open")
 		}
 	}

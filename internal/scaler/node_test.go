@@ -395,7 +395,7 @@ func TestXS23SpawnHangs(t *testing.T) {
 	r.want("a", "gone/spawn-timeout")
 	r.want("b", "booting")
 	once.Do(func() { close(release) })
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.tick()
 		if slices.Equal(r.host.Things(), []string{"b"}) {
 			break
@@ -693,7 +693,7 @@ func TestXS40FreedSlotWakesTheQueue(t *testing.T) {
 	r.want("a", "gone/withdrawn")
 	select {
 	case <-queue.C():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("nobody was told")
 	}
 }

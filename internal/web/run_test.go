@@ -325,7 +325,7 @@ func receive(t *testing.T, from <-chan [3]string, name string) [3]string {
 			if ev[1] == name {
 				return ev
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("no %q came", name)
 		}
 	}

@@ -100,7 +100,7 @@ func (b *bench) run() Outcome {
 		b.prepare()
 	}
 	out := b.job.Run()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := b.job.cfg.Spool.Drained(ctx); err != nil {
 		b.t.Fatal(err)
@@ -385,7 +385,7 @@ func still(t *testing.T, file string) {
 
 func (b *bench) awaitText(step int, text string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(b.text(step, ""), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(b.text(step, ""), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("step %d never said %q: %s", step, text, b.all())
 		}
