@@ -214,16 +214,16 @@ func TestWhile(t *testing.T) {
 	})
 }
 
-// fast is a leader with a lease short enough for real time.
+// fast is a leader with a lease short enough for real time, and long enough that a busy machine renews it.
 func fast(st *store.Store, id string) *Leader {
 	l := NewLeader(st, id, env, discard)
-	l.life, l.renew, l.margin = 600*time.Millisecond, 150*time.Millisecond, 50*time.Millisecond
+	l.life, l.renew, l.margin = 5*time.Second, 500*time.Millisecond, 300*time.Millisecond
 	return l
 }
 
 func eventually(t *testing.T, what string, fn func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 6000 {
 		if fn() {
 			return
 		}
