@@ -290,6 +290,18 @@ func TestAnEarlierAttemptIsReachable(t *testing.T) {
 	}
 }
 
+func TestARunSaysWhatBecameOfItsCommitStatuses(t *testing.T) {
+	s := newSite(t, "")
+	runID, _ := s.running(readtest.NewRun{Checks: true})
+	if text := body(t, s.ask("owner", http.MethodGet, "/runs/"+runID, nil)); !strings.Contains(text, "commit statuses: 0 posted, more to come") {
+		t.Error("the page does not say it")
+	}
+	c := &client.Checks{Posted: 2, Failed: 1, Reason: "denied", Source: "hub", Error: "the token\u202e may not"}
+	if got := checksWords(c); got != "2 posted, 1 not posted: the token▯ may not; kici source set-token hub" {
+		t.Error(got)
+	}
+}
+
 // Every button asks before it does something, and needs no script for it.
 func TestButtonsAskFirst(t *testing.T) {
 	s := newSite(t, "")

@@ -259,6 +259,17 @@ func (v runView) cause() string {
 	return out
 }
 
+// checksWords says what became of a run's commit statuses.
+func checksWords(c *client.Checks) string {
+	out := fmt.Sprintf("%d posted", c.Posted)
+	if p := c.Problem(); p != "" {
+		out += ", " + text(p)
+	} else if c.Pending {
+		out += ", more to come"
+	}
+	return out
+}
+
 // outputs are those of all jobs, at most as many as a page of jobs.
 func (v runView) outputs() (out [][3]string, more int) {
 	for _, j := range v.Run.Jobs {
