@@ -122,7 +122,7 @@ func TestBackgroundProcessLivesUntilTheJobEnds(t *testing.T) {
 		if _, err := tree.Run(t.Context(), spec); err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(start); d > settleMax+2*time.Second {
+		if d := time.Since(start); d > settleMax+20*time.Second {
 			t.Errorf("the step took %s", d)
 		}
 		if !grows(file) {

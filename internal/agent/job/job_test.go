@@ -366,7 +366,7 @@ func TestStepTimeoutKillsTheTree(t *testing.T) {
 	if out.Status != ci.JobFailed || !strings.Contains(b.text(1, "kici"), "exceeded its timeout of 300ms") {
 		t.Errorf("%+v %s", out, b.all())
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("took %s", d)
 	}
 	still(t, filepath.Join(b.dir, "workspace", "beat"))
@@ -423,7 +423,7 @@ func TestCancelKillsWhatDoesNotGo(t *testing.T) {
 	if out := b.run(); out.Status != ci.JobCancelled {
 		t.Errorf("%+v", out)
 	}
-	if d := time.Since(start); d > 5*time.Second || d < 200*time.Millisecond {
+	if d := time.Since(start); d > 30*time.Second || d < 200*time.Millisecond {
 		t.Errorf("took %s", d)
 	}
 	still(t, filepath.Join(b.dir, "workspace", "beat"))
@@ -439,7 +439,7 @@ func TestCancelForceSkipsGraceAndHooks(t *testing.T) {
 	go func() { b.awaitText(1, "ready"); b.job.Cancel(true, 0) }()
 	start := time.Now()
 	out := b.run()
-	if d := time.Since(start); out.Status != ci.JobCancelled || d > 5*time.Second {
+	if d := time.Since(start); out.Status != ci.JobCancelled || d > 30*time.Second {
 		t.Errorf("%+v after %s", out, d)
 	}
 	if d := cmp.Diff([]string{"success", "cancelled", "skipped"}, b.statuses()); d != "" {
@@ -470,7 +470,7 @@ func TestCancelDuringCheckout(t *testing.T) {
 	b.prepare()
 	go func() { <-asked; b.job.Cancel(false, 0) }()
 	start := time.Now()
-	if out := b.run(); out.Status != ci.JobCancelled || out.InitFailure != "" || time.Since(start) > 10*time.Second {
+	if out := b.run(); out.Status != ci.JobCancelled || out.InitFailure != "" || time.Since(start) > 30*time.Second {
 		t.Errorf("%+v after %s", out, time.Since(start))
 	}
 	if d := cmp.Diff([]string{"cancelled", "skipped", "skipped"}, b.statuses()); d != "" {

@@ -320,7 +320,7 @@ func TestStubbornAgentIsKilledAfterItsGrace(t *testing.T) {
 	if err := r.delete(b, backend.Ref{AgentID: inst.AgentID, Grace: 150 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took < 150*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(begin); took < 150*time.Millisecond || took > 30*time.Second {
 		t.Errorf("took %s", took)
 	}
 	if left := marked(inst.AgentID); len(left) > 0 {
