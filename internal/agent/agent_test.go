@@ -503,7 +503,7 @@ func TestRefusalsEndTheAgent(t *testing.T) {
 func TestGoneAgentStopsItsJob(t *testing.T) {
 	c := newCoordinator(t)
 	a := startAgent(t, c, managed)
-	c.give("j", lock.Step{Run: "echo hi; sleep 30"})
+	c.give("j", lock.Step{Run: "echo hi; sleep 300"})
 	c.awaitText("j", 1, "hi")
 	c.mu.Lock()
 	conn := c.conn
