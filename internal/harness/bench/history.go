@@ -130,7 +130,7 @@ func fill(ctx context.Context, file string, runs int) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	// Ids of version 7 begin with the time: these are older than all that comes.
 	id := func(kind string) string { return "printf('00000000-%04x-7000-%04x-%012x', n/65536, " + kind + ", n)" }
