@@ -105,7 +105,7 @@ var groups = map[string][]string{
 var reserved = map[string][]string{
 	"os/exec":                                  {"internal/scaler/backend", "internal/agent/exec", "internal/git", "internal/app", "internal/harness", "internal/cli/demo"},
 	"database/sql":                             {"internal/store", nullTypes},
-	"modernc.org/sqlite":                       {"internal/store"},
+	"modernc.org/sqlite":                       {"internal/store", "internal/harness/bench"},
 	"github.com/jackc/pgx/v5":                  {"internal/store"},
 	"github.com/vishvananda/netlink":           {"internal/scaler/hostnet"},
 	"github.com/google/nftables":               {"internal/scaler/hostnet"},
