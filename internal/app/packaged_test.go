@@ -19,8 +19,10 @@ func TestPackagedMetricsExist(t *testing.T) {
 			offered[m[1]+"_bucket"] = true
 		}
 	}
-	// These have no value to count from before the first delivery or failure.
-	for _, late := range []string{"kici_orch_webhooks_received_total", "kici_orch_scaler_spawn_failures_total"} {
+	// These have no value before the first delivery, failure, or look of the node.
+	for _, late := range []string{
+		"kici_orch_webhooks_received_total", "kici_orch_scaler_spawn_failures_total", "kici_orch_scaler_cpus_used", "kici_orch_scaler_memory_bytes_used",
+	} {
 		offered[late] = true
 	}
 	name := regexp.MustCompile(`\b(?:kici|process|go)_[a-z0-9_]+`)
