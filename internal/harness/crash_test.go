@@ -10,7 +10,7 @@ import (
 )
 
 // stride is how many crash points are skipped between two that are tried, when KICI_TEST_CRASH_POINTS does not say "all".
-const stride = 5
+const stride = 9
 
 // TestCrashAtEveryCommit kills the server with SIGKILL at one commit of a delivery's life after the other, just before it and
 // just after it, starts it again, and expects what would have happened without: one run, each step once, success, and

@@ -24,7 +24,7 @@ type gitea struct {
 	port      int
 	cmd       *exec.Cmd
 	exited    chan struct{}
-	log       *bytes.Buffer
+	log       *logBuffer
 	ann, bob  string // tokens: ann owns the repository, bob may only read it
 	tokenName string // of ann's token
 }
@@ -135,7 +135,7 @@ func (g *gitea) addUser(name string, more ...string) string {
 
 func (g *gitea) start() {
 	g.t.Helper()
-	g.log = &bytes.Buffer{}
+	g.log = &logBuffer{}
 	cmd := g.command(context.Background(), "web")
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	if err := cmd.Start(); err != nil {

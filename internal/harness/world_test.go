@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ type world struct {
 	role   serverRole
 	cmd    *exec.Cmd
 	exited chan struct{}
-	log    *bytes.Buffer
+	log    *logBuffer
 	api    *client.Client
 	hook   client.AddedSource
 	sha    string
@@ -131,7 +132,7 @@ func (w *world) launch(crashAt int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.log = &bytes.Buffer{}
+	w.log = &logBuffer{}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
 	cmd.Stdout, cmd.Stderr = w.log, w.log
@@ -352,3 +353,18 @@ func database(t *testing.T, base string) string {
 	u.Path = "/" + name
 	return u.String()
 }
+
+// logBuffer is what a process prints; it can be read while the process writes.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }

@@ -1,0 +1,5 @@
+//go:build race
+
+package harness
+
+const slowness = 10 // of the race detector
