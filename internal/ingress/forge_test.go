@@ -155,20 +155,23 @@ func TestGitHubAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := []byte(`{"ref":"refs/heads/main"}`)
-	for path, want := range map[string]int{
-		"/webhook/default/github/hub":                     202,
-		"/webhook/default/github/" + added.Source.ID:      202,
-		"/webhook/other/github/hub":                       404,
-		"/webhook/other/github/" + added.Source.ID:        404,
-		"/webhook/default/github/" + forgeName:            404,
-		"/webhook/default/github/nobody":                  404,
-		"/webhook/default/github/generic:default:nothing": 404,
+	for _, x := range []struct {
+		path string
+		want int
+	}{
+		{"/webhook/default/github/hub", 202},
+		{"/webhook/default/github/" + added.Source.ID, 202},
+		{"/webhook/other/github/hub", 404},
+		{"/webhook/other/github/" + added.Source.ID, 404},
+		{"/webhook/default/github/nobody", 404},
+		{"/webhook/default/github/generic:default:nothing", 404},
+		{"/webhook/default/github/" + forgeName, 404}, // last: the fake has the secrets of the source that was opened last
 	} {
-		req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+		req := httptest.NewRequest(http.MethodPost, x.path, bytes.NewReader(body))
 		req.Header.Set(source.SignatureHeader, source.Sign(added.Secret, body))
 		req.Header.Set("X-Event-Type", "push")
-		if got := fw.do(req); got.code != want {
-			t.Errorf("%s: %+v, want %d", path, got, want)
+		if got := fw.do(req); got.code != x.want {
+			t.Errorf("%s: %+v, want %d", x.path, got, x.want)
 		}
 	}
 }
