@@ -22,7 +22,9 @@ const (
 	TopicScalers     Topic = "scalers"     // node id
 	TopicLeader      Topic = "leader"      // leadership was released or taken
 	TopicAgentTokens Topic = "agent_tokens"
-	TopicChecks      Topic = "checks" // a run has commit statuses to post
+	TopicChecks      Topic = "checks"   // a run has commit statuses to post
+	TopicEvents      Topic = "events"   // an internal event waits to be routed
+	TopicSettings    Topic = "settings" // scope: cluster, or org:<slug>
 )
 
 type note struct {

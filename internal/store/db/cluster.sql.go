@@ -22,7 +22,7 @@ func (q *Queries) BeatInstance(ctx context.Context, now int64, instanceID string
 }
 
 const clusterInstance = `-- name: ClusterInstance :one
-SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes FROM cluster_instances WHERE instance_id = $1
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version FROM cluster_instances WHERE instance_id = $1
 `
 
 func (q *Queries) ClusterInstance(ctx context.Context, instanceID string) (ClusterInstance, error) {
@@ -40,12 +40,14 @@ func (q *Queries) ClusterInstance(ctx context.Context, instanceID string) (Clust
 		&i.GlobalMaxAgents,
 		&i.GlobalMaxCpuMilli,
 		&i.GlobalMaxMemBytes,
+		&i.SettingsVersion,
+		&i.RegistryVersion,
 	)
 	return i, err
 }
 
 const clusterInstances = `-- name: ClusterInstances :many
-SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes FROM cluster_instances ORDER BY instance_id
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version FROM cluster_instances ORDER BY instance_id
 `
 
 func (q *Queries) ClusterInstances(ctx context.Context) ([]ClusterInstance, error) {
@@ -69,6 +71,8 @@ func (q *Queries) ClusterInstances(ctx context.Context) ([]ClusterInstance, erro
 			&i.GlobalMaxAgents,
 			&i.GlobalMaxCpuMilli,
 			&i.GlobalMaxMemBytes,
+			&i.SettingsVersion,
+			&i.RegistryVersion,
 		); err != nil {
 			return nil, err
 		}

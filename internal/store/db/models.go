@@ -116,6 +116,8 @@ type ClusterInstance struct {
 	GlobalMaxAgents   int64
 	GlobalMaxCpuMilli int64
 	GlobalMaxMemBytes int64
+	SettingsVersion   int64
+	RegistryVersion   int64
 }
 
 type ClusterMetum struct {
@@ -139,6 +141,40 @@ type CommitStatus struct {
 	PostedAt     sql.NullInt64
 	FailingSince sql.NullInt64
 	GaveUpAt     sql.NullInt64
+}
+
+type ConcurrencyGroup struct {
+	OrgID      string
+	RoutingKey string
+	GroupKey   string
+}
+
+type ConcurrencySlot struct {
+	ID          string
+	OrgID       string
+	RoutingKey  string
+	GroupKey    string
+	RunID       string
+	JobID       string
+	Max         int64
+	State       string
+	CreatedAt   int64
+	ActivatedAt sql.NullInt64
+	Begun       bool
+	WaitUntil   sql.NullInt64
+}
+
+type CrossRepoTrust struct {
+	ID               string
+	OrgID            string
+	SourceRoutingKey string
+	SourceRepo       string
+	TargetRoutingKey string
+	TargetRepo       string
+	EventNames       sql.NullString
+	Enabled          bool
+	CreatedAt        int64
+	CreatedBy        string
 }
 
 type Delivery struct {
@@ -170,6 +206,12 @@ type Delivery struct {
 	Headers       string
 	Decisions     string
 	Body          []byte
+}
+
+type EventRun struct {
+	EventID        string
+	RegistrationID string
+	RunID          string
 }
 
 type ExecutionJob struct {
@@ -285,6 +327,36 @@ type ExecutionStep struct {
 	Retries    int64
 }
 
+type FailureBatch struct {
+	ID             string
+	OrgID          string
+	RegistrationID string
+	OpenedAt       int64
+	ClosesAt       int64
+}
+
+type FailureBatchItem struct {
+	BatchID string
+	RunID   string
+	EventID string
+	AddedAt int64
+}
+
+type Fanout struct {
+	RunID       string
+	BaseName    string
+	MaxParallel int64
+	FailFast    bool
+}
+
+type JobAddition struct {
+	RunID     string
+	ByJobID   string
+	RequestID string
+	Jobs      string
+	At        int64
+}
+
 type KiciEvent struct {
 	ID               string
 	OrgID            string
@@ -308,6 +380,9 @@ type KiciEvent struct {
 	MatchedCount     sql.NullInt64
 	CreatedAt        int64
 	ExpiresAt        int64
+	Emitter          string
+	RegistrationID   string
+	ProcessedAt      sql.NullInt64
 }
 
 type LeaderLease struct {
@@ -332,6 +407,7 @@ type LoginLink struct {
 type Org struct {
 	ID        string
 	CreatedAt int64
+	Name      string
 }
 
 type RegistrationSync struct {
@@ -352,6 +428,16 @@ type RequestIdempotency struct {
 	Key       string
 	Result    string
 	ExpiresAt int64
+}
+
+type RunNote struct {
+	RunID  string
+	ID     string
+	At     int64
+	JobID  string
+	Kind   string
+	Actor  string
+	Detail string
 }
 
 type RunNumber struct {
@@ -395,6 +481,26 @@ type ScalerFailure struct {
 	Tail    string
 }
 
+type Schedule struct {
+	RegistrationID string
+	Expression     string
+	Timezone       string
+	OrgID          string
+	LastFiredAt    int64
+	LastEventID    string
+	Error          string
+}
+
+type ScheduledJob struct {
+	Name       string
+	LastRunAt  int64
+	LastOkAt   int64
+	DurationMs int64
+	Failures   int64
+	LastError  string
+	InstanceID string
+}
+
 type Secret struct {
 	OrgID      string
 	Scope      string
@@ -404,10 +510,24 @@ type Secret struct {
 	UpdatedAt  int64
 }
 
+type Setting struct {
+	Scope     string
+	Version   int64
+	Data      string
+	UpdatedAt int64
+	UpdatedBy string
+}
+
 type ShapeReason struct {
 	Shape     string
 	Reasons   string
 	UpdatedAt int64
+}
+
+type ShapeReasonLog struct {
+	Shape   string
+	At      int64
+	Reasons string
 }
 
 type Source struct {

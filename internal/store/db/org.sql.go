@@ -19,7 +19,7 @@ func (q *Queries) InsertOrg(ctx context.Context, iD string, createdAt int64) err
 }
 
 const orgs = `-- name: Orgs :many
-SELECT id, created_at FROM orgs ORDER BY id
+SELECT id, created_at, name FROM orgs ORDER BY id
 `
 
 func (q *Queries) Orgs(ctx context.Context) ([]Org, error) {
@@ -31,7 +31,7 @@ func (q *Queries) Orgs(ctx context.Context) ([]Org, error) {
 	items := []Org{}
 	for rows.Next() {
 		var i Org
-		if err := rows.Scan(&i.ID, &i.CreatedAt); err != nil {
+		if err := rows.Scan(&i.ID, &i.CreatedAt, &i.Name); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
