@@ -76,8 +76,11 @@ func (l *life) markCancelling(req CancelRequest) error {
 		if !req.Force || l.run.CancelForce {
 			return nil
 		}
-		_, err := l.tx.ForceRunCancel(l.ctx, l.run.ID)
-		return err
+		if _, err := l.tx.ForceRunCancel(l.ctx, l.run.ID); err != nil {
+			return fmt.Errorf("force cancel: %w", err)
+		}
+		l.run.CancelForce = true
+		return l.note(ci.NoteForced, "", req.By, "its agents are told to stop at once, without grace")
 	}
 	_, err := l.tx.MarkRunCancelling(l.ctx, db.MarkRunCancellingParams{
 		ID: l.run.ID, CancellingAt: nullInt(l.now), CancelForce: req.Force, CancelledBy: req.By, Column5: clip(req.Reason, 1000),
@@ -89,7 +92,7 @@ func (l *life) markCancelling(req CancelRequest) error {
 	if l.run.FailureReason == "" {
 		l.run.FailureReason = clip(req.Reason, 1000)
 	}
-	return nil
+	return l.note(ci.NoteCancelAsked, "", req.By, req.Reason)
 }
 
 // cancelJobs ends the jobs that no agent has, nor can have received, and asks for the end of the others. The rows are locked,

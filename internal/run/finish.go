@@ -151,10 +151,21 @@ func (l *life) requeue(job db.LockJobRow, reason string, count bool) (bool, erro
 			return false, fmt.Errorf("rest agent: %w", err)
 		}
 	}
+	if err := l.note(ci.NoteRequeued, job.ID, byKici, requeueText(job, reason, count)); err != nil {
+		return false, err
+	}
 	l.tx.Notify(store.TopicAssignments, job.AgentID.String)
 	l.queued, l.changed = true, true
 	l.notify()
 	return true, nil
+}
+
+func requeueText(job db.LockJobRow, reason string, count bool) string {
+	text := fmt.Sprintf("agent %s did not start it (%s); it waits for another", job.AgentID.String, reason)
+	if !count {
+		text += "; this does not count as an attempt"
+	}
+	return text
 }
 
 // Lost ends the assignment of a job whose agent will not go on with it: a job that had started fails, because it must not run

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -125,6 +126,11 @@ func (s *Service) Recover(tx *store.Tx, jobID string, attempt int, by int64) (ap
 		return false, err
 	}
 	l.changed = true
+	err = l.note(ci.NoteLinkLost, job.ID, byKici, fmt.Sprintf("the link to agent %s is lost; it has %s to come back",
+		job.AgentID.String, time.Duration(max(by-l.now, 0)*int64(time.Millisecond)).Round(time.Second)))
+	if err != nil {
+		return false, err
+	}
 	return true, l.done()
 }
 
@@ -151,5 +157,5 @@ func (l *life) recovered(job *db.LockJobRow) (bool, error) {
 	}
 	job.Status = string(ci.JobRunning)
 	l.changed = true
-	return true, nil
+	return true, l.note(ci.NoteLinkBack, job.ID, job.AgentID.String, "it is back and goes on with the job")
 }
