@@ -79,7 +79,7 @@ func Main(ctx context.Context, c Config) error {
 	}
 	defer work.Close()
 	l, err := link.New(link.Config{
-		URL: c.URL, Token: token, AgentID: c.AgentID, Version: c.Version, HTTP: c.HTTP, Now: c.Now, Log: c.Log,
+		URL: c.URL, Token: token, AgentID: c.AgentID, Version: c.Version, HTTP: c.HTTP, Now: c.Now, Rand: c.Rand, Log: c.Log,
 	})
 	if err != nil {
 		return err

@@ -49,7 +49,20 @@ type Config struct {
 	Now     func() time.Time // nil: the clock
 	Log     *slog.Logger     // nil: the default logger
 
+	Rand    func(n int64) int64        // for jitter, see service.Env; nil is the global source
+	Perform func(job.Config) Performer // runs a job; nil is job.New, simulation has none of the processes that it starts (D25)
+
 	termPatience time.Duration // AG-23: how long SIGTERM waits for the job; 0 is the default
+}
+
+// Performer is one job that an agent runs, as job.Job does.
+type Performer interface {
+	// Run returns when nothing of the job runs any more and its log is complete in the spool.
+	Run() job.Outcome
+	// Cancel stops the job as job.Cancel does; it may come before Run, and again to force.
+	Cancel(force bool, grace time.Duration)
+	// Abort ends everything at once.
+	Abort(why error)
 }
 
 // Defaults (AG-1, D17).
@@ -266,6 +279,9 @@ func (c *Config) complete() error {
 	c.Log = c.Log.With("component", "agent", "agent_id", c.AgentID)
 	if c.HTTP == nil {
 		c.HTTP = newHTTPClient()
+	}
+	if c.Perform == nil {
+		c.Perform = func(c job.Config) Performer { return job.New(c) }
 	}
 	return errors.Join(errs...)
 }

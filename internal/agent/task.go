@@ -25,7 +25,7 @@ type task struct {
 	stop     context.CancelCauseFunc
 
 	mu      sync.Mutex
-	job     *job.Job // nil until the description is here
+	job     Performer // nil until the description is here
 	spool   *spool.Spool
 	cancel  *wire.JobCancel // came before that
 	abort   error
@@ -86,7 +86,7 @@ func (t *task) run() {
 func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete bool) {
 	cfg := t.agent.cfg
 	sp := spool.New(spool.Config{
-		Dir: filepath.Join(dir, "spool"), MaxBytes: cfg.MaxLogBytes, Post: t.agent.link.PostLog(spec.JobID, spec.Attempt), Now: cfg.Now, Log: cfg.Log,
+		Dir: filepath.Join(dir, "spool"), MaxBytes: cfg.MaxLogBytes, Post: t.agent.link.PostLog(spec.JobID, spec.Attempt), Now: cfg.Now, Rand: cfg.Rand, Log: cfg.Log,
 	})
 	ctx, cancel := context.WithCancel(t.ctx)
 	posted := make(chan struct{})
@@ -98,7 +98,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	}()
 	defer func() { cancel(); <-posted; sp.Close() }()
 	host, _ := os.Hostname()
-	j := job.New(job.Config{
+	j := cfg.Perform(job.Config{
 		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout,
 		Exclusive: cfg.Process, Spool: sp, Report: t.reportStep, Now: cfg.Now, Log: cfg.Log,
 	})
@@ -184,7 +184,7 @@ func (t *task) heartbeats(ctx context.Context) {
 }
 
 // attach makes the running job known and passes on what came before it was.
-func (t *task) attach(j *job.Job, sp *spool.Spool) {
+func (t *task) attach(j Performer, sp *spool.Spool) {
 	t.mu.Lock()
 	t.job, t.spool = j, sp
 	cancel, abort := t.cancel, t.abort

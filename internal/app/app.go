@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -71,7 +72,8 @@ type Options struct {
 	Log          *slog.Logger        // nil discards
 	Now          func() time.Time    // nil is time.Now
 	NewID        func() string       // nil is ci.NewID
-	StoreHooks   func(*store.Config) // of the crash harness; may be nil
+	StoreHooks   func(*store.Config) // of the crash harness and the simulation; may be nil
+	Outside      Outside             // of the simulation
 }
 
 // Server is a built server. Run it once.
@@ -169,7 +171,7 @@ func (s *Server) setDefaults(o Options) error {
 	if s.tuning.Ingress.TrustedProxies, err = prefixes(o.TrustedProxies); err != nil {
 		return err
 	}
-	s.o, s.log, s.env = o, o.Log, service.Env{Now: o.Now, NewID: o.NewID}
+	s.o, s.log, s.env = o, o.Log, service.Env{Now: o.Now, NewID: o.NewID, Rand: o.Outside.Rand}
 	s.metrics = obs.NewMetrics()
 	return nil
 }
@@ -295,6 +297,7 @@ func (s *Server) openRooms(context.Context) error {
 	s.opened("git", func() error { repos.Close(); return nil })
 	factories := sourceFactories(repos)
 	s.openForges(repos, factories)
+	maps.Copy(factories, s.o.Outside.Sources)
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
 		Runs: ingressRuns{s.runs}, Registrations: registration.New(s.store, s.env, s.log), BaseURL: s.URL,
@@ -328,9 +331,12 @@ func (s *Server) openSurfaces(context.Context) error {
 }
 
 func (s *Server) listen(ctx context.Context) error {
-	var c net.ListenConfig
 	addr := net.JoinHostPort(s.o.Host, strconv.Itoa(s.o.Port))
-	l, err := c.Listen(ctx, "tcp", addr)
+	open := s.o.Outside.Listen
+	if open == nil {
+		open = func(ctx context.Context) (net.Listener, error) { return new(net.ListenConfig).Listen(ctx, "tcp", addr) }
+	}
+	l, err := open(ctx)
 	if err != nil {
 		return listenError(addr, err)
 	}

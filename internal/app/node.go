@@ -21,6 +21,14 @@ const scalerFile = "scalers.yaml"
 // backendKinds are the backends: a new one is one line here.
 func backendKinds() []backend.Kind { return []backend.Kind{baremetal.Kind()} }
 
+// kinds are the backends of this server.
+func (s *Server) kinds() []backend.Kind {
+	if s.o.Outside.Kinds != nil {
+		return s.o.Outside.Kinds
+	}
+	return backendKinds()
+}
+
 // checkRoot refuses a first start as root that does not say whose the agents are (D14). It comes before anything is made, so that the
 // start that follows is the first one still.
 func (s *Server) checkRoot(context.Context) error {
@@ -64,7 +72,7 @@ func (s *Server) openConfig(context.Context) error {
 			s.log.Info("wrote a first scaler configuration", "component", "app", "file", path)
 		}
 	}
-	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Dir: s.o.ScalerDir, Kinds: backendKinds()})
+	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Dir: s.o.ScalerDir, Kinds: s.kinds()})
 	for _, p := range problems {
 		if p.Warning {
 			s.log.Warn("scalers.yaml", "component", "scaler", "problem", p.Error())
@@ -84,7 +92,7 @@ func (s *Server) openNode(context.Context) error {
 		return err
 	}
 	s.node, err = scaler.New(scaler.Deps{
-		Store: s.store, Config: s.scalers, Kinds: backendKinds(),
+		Store: s.store, Config: s.scalers, Kinds: s.kinds(),
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 		},

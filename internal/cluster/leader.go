@@ -196,7 +196,7 @@ func (l *Leader) mayTake(lease db.LeaderLease, now, mine int64, first bool) bool
 	if lease.Holder == "" || lease.ExpiresAt <= now {
 		return true
 	}
-	return first && (lease.Holder == l.id || l.st.Dialect() == store.SQLite)
+	return first && (lease.Holder == l.id || !l.st.Shared())
 }
 
 // hold records the outcome of a campaign and tells who waits when it differs from before.

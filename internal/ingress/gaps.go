@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -268,7 +267,7 @@ func (s *Service) nextLook(l look) db.FinishSourcePollParams {
 	if l.soon {
 		every = min(every, s.d.Settings.GapConfirm)
 	}
-	p.NextAt = l.began + (every - rand.N(every/10+1)).Milliseconds() //nolint:gosec // so that sources spread
+	p.NextAt = l.began + (every - s.d.Env.Jitter(every/10+1)).Milliseconds() // so that sources spread
 	return p
 }
 

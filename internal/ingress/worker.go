@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -232,7 +231,7 @@ func (s *Service) retry(ctx context.Context, d db.Delivery, cause error) {
 		}
 		return
 	}
-	delay := backoff(d.Attempts)
+	delay := s.backoff(d.Attempts)
 	s.log.Warn("delivery will be tried again", "delivery_id", d.ID, "attempt", d.Attempts, "delay", delay.String(), "err", cause)
 	s.putBack(ctx, d, db.RetryDeliveryParams{Error: sentence(cause)}, delay)
 }
@@ -284,9 +283,9 @@ func (s *Service) putBack(ctx context.Context, d db.Delivery, p db.RetryDelivery
 }
 
 // backoff is 1 s, 2 s, 4 s … 2 min, with a tenth of jitter.
-func backoff(attempt int64) time.Duration {
+func (s *Service) backoff(attempt int64) time.Duration {
 	d := min(time.Second<<min(max(attempt-1, 0), 10), 2*time.Minute)
-	return d + rand.N(d/10+1) //nolint:gosec // jitter
+	return d + s.d.Env.Jitter(d/10+1)
 }
 
 // Replay processes a failed delivery again (ING-18). ErrNotFound when there is no such failed delivery.

@@ -5,6 +5,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 )
 
@@ -12,6 +13,18 @@ import (
 type Env struct {
 	Now   func() time.Time
 	NewID func() string
+	Rand  func(n int64) int64 // of [0, n), for jitter; nil is the global source
+}
+
+// Jitter is a time of [0, most), most being positive, for pauses that should not fall together.
+func (e Env) Jitter(most time.Duration) time.Duration { return Jitter(e.Rand, most) }
+
+// Jitter draws a time of [0, most) from random, or from the global source when that is nil.
+func Jitter(random func(n int64) int64, most time.Duration) time.Duration {
+	if random == nil {
+		return rand.N(most) //nolint:gosec // jitter
+	}
+	return time.Duration(random(int64(most)))
 }
 
 // NowMs is Now in UTC milliseconds, as stored (D1).

@@ -42,6 +42,7 @@ func addNote(notes []note, n note) []note {
 // Subscription receives wake-ups. They coalesce: any number before the reader looks is one.
 type Subscription struct {
 	c   chan struct{}
+	n   int // in the order of subscription
 	hub *hub
 	on  note
 }
@@ -61,16 +62,22 @@ func (s *Subscription) signal() {
 
 // hub delivers notes to the subscriptions of this process.
 type hub struct {
+	wake func(t Topic, key string, subscriber int, deliver func()) // Faults.Wake
 	mu   sync.Mutex
+	last int
 	subs map[Topic]map[string]map[*Subscription]struct{} // by key; "" listens to all of them
 }
 
-func newHub() *hub { return &hub{subs: map[Topic]map[string]map[*Subscription]struct{}{}} }
+func newHub(f Faults) *hub {
+	return &hub{wake: f.Wake, subs: map[Topic]map[string]map[*Subscription]struct{}{}}
+}
 
 func (h *hub) subscribe(on note) *Subscription {
 	s := &Subscription{c: make(chan struct{}, 1), hub: h, on: on}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.last++
+	s.n = h.last
 	byKey := h.subs[on.topic]
 	if byKey == nil {
 		byKey = map[string]map[*Subscription]struct{}{}
@@ -102,8 +109,8 @@ func (h *hub) deliver(notes []note) {
 			h.signalTopic(n.topic)
 			continue
 		}
-		signalAll(h.subs[n.topic][n.key])
-		signalAll(h.subs[n.topic][""])
+		h.signalAll(n, h.subs[n.topic][n.key])
+		h.signalAll(n, h.subs[n.topic][""])
 	}
 }
 
@@ -118,12 +125,16 @@ func (h *hub) deliverAll() {
 
 func (h *hub) signalTopic(t Topic) {
 	for _, subs := range h.subs[t] {
-		signalAll(subs)
+		h.signalAll(note{topic: t}, subs)
 	}
 }
 
-func signalAll(subs map[*Subscription]struct{}) {
+func (h *hub) signalAll(n note, subs map[*Subscription]struct{}) {
 	for s := range subs {
+		if h.wake != nil {
+			h.wake(n.topic, n.key, s.n, s.signal)
+			continue
+		}
 		s.signal()
 	}
 }

@@ -36,6 +36,7 @@ const (
 type pgEngine struct {
 	pool          *sql.DB
 	before, after func()
+	faults        Faults
 	stats         *stats
 	log           *slog.Logger
 	link          *pgLink
@@ -63,7 +64,7 @@ func (s *Store) openPostgres(ctx context.Context, c Config) error {
 		_ = pool.Close()
 		return err
 	}
-	e := &pgEngine{pool: pool, before: c.BeforeCommit, after: c.AfterCommit, stats: s.stats, log: c.Log}
+	e := &pgEngine{pool: pool, before: c.BeforeCommit, after: c.AfterCommit, faults: c.Faults, stats: s.stats, log: c.Log}
 	e.link = startLink(config, e, s.hub, c.Log)
 	s.engine, s.reads, s.dialect = e, db.New(&reader{db: pool, gate: e.gate, stale: lostConnection}), PostgreSQL
 	return nil
@@ -151,6 +152,9 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if e.before != nil {
 		e.before()
 	}
+	if err := e.faults.commit(); err != nil {
+		return nil, false, err
+	}
 	if err := sqlTx.Commit(); err != nil {
 		return nil, retryable(err), fmt.Errorf("commit: %w", err)
 	}
@@ -158,7 +162,7 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if e.after != nil {
 		e.after()
 	}
-	return tx.notes, false, nil
+	return tx.notes, false, e.faults.committed()
 }
 
 func pgClock(ctx context.Context, q db.DBTX) (now int64, err error) {

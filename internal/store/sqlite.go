@@ -51,7 +51,7 @@ func (s *Store) openSQLite(ctx context.Context, c Config) error {
 	}
 	stmts := &prepared{prepare: read.PrepareContext, raw: read, cache: newStmtCache()}
 	s.engine = &sqliteEngine{writer: w, readPool: read, prepared: stmts, now: c.Now}
-	s.reads, s.dialect = db.New(&reader{db: stmts, detach: true}), SQLite
+	s.reads, s.dialect = db.New(&reader{db: stmts, gate: c.Faults.Enter, detach: true}), SQLite
 	s.stats.listening.Store(true)
 	return nil
 }
@@ -138,7 +138,14 @@ func (e *sqliteEngine) look(ctx context.Context, v *view, fn func(*Tx) error) er
 	return newTx(&txConn{db: v, detach: true}, e.clock).run(fn)
 }
 
-func (e *sqliteEngine) publish([]note) {}
+func (e *sqliteEngine) publish(notes []note) {
+	if e.faults.Publish == nil {
+		return
+	}
+	for _, n := range notes {
+		e.faults.Publish(n.topic, n.key)
+	}
+}
 
 func (e *sqliteEngine) ping(ctx context.Context) error { return classify(e.readPool.PingContext(ctx)) }
 

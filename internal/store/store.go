@@ -20,6 +20,7 @@ type Config struct {
 
 	// BeforeCommit and AfterCommit are called around every commit that changed something: the crash harness dies there.
 	BeforeCommit, AfterCommit func()
+	Faults                    Faults // of the simulation
 	// Unsynced lets SQLite answer before the disk has the commit. Only for tests and simulation: it breaks "accepted
 	// means durable" when the machine (not the process) stops.
 	Unsynced bool
@@ -46,6 +47,7 @@ type Store struct {
 	engine  engine
 	reads   *db.Queries
 	hub     *hub
+	faults  Faults
 	stats   *stats
 	dialect Dialect
 }
@@ -68,7 +70,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Log = c.Log.With("component", "store")
-	s := &Store{hub: newHub(), stats: &stats{}}
+	s := &Store{hub: newHub(c.Faults), faults: c.Faults, stats: &stats{}}
 	open := s.openSQLite
 	if c.URL != "" {
 		open = s.openPostgres
@@ -90,6 +92,9 @@ func (s *Store) Read() *db.Queries { return s.reads }
 
 // Snapshot runs fn on one consistent, read-only view.
 func (s *Store) Snapshot(ctx context.Context, fn func(*Tx) error) error {
+	if err := s.faults.enter(ctx); err != nil {
+		return err
+	}
 	return s.engine.snapshot(ctx, fn)
 }
 
@@ -109,6 +114,9 @@ func (s *Store) Lead(ctx context.Context, term int64, fn func(*Tx) error) error 
 }
 
 func (s *Store) write(ctx context.Context, term int64, fn func(*Tx) error) error {
+	if err := s.faults.enter(ctx); err != nil {
+		return err
+	}
 	notes, err := s.engine.write(ctx, term, fn)
 	s.stats.wrote(err)
 	if err != nil {

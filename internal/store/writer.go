@@ -43,6 +43,7 @@ type writer struct {
 	stmts         *prepared
 	now           func() time.Time
 	before, after func()
+	faults        Faults
 	stats         *stats
 	log           *slog.Logger
 
@@ -60,7 +61,7 @@ func newWriter(ctx context.Context, pool *sql.DB, c Config, st *stats) (*writer,
 		return nil, err
 	}
 	w := &writer{
-		pool: pool, conn: conn, now: c.Now, before: c.BeforeCommit, after: c.AfterCommit, stats: st, log: c.Log,
+		pool: pool, conn: conn, now: c.Now, before: c.BeforeCommit, after: c.AfterCommit, faults: c.Faults, stats: st, log: c.Log,
 		stmts:    &prepared{prepare: conn.PrepareContext, raw: conn, cache: newStmtCache()},
 		requests: make(chan *request, maxGroup),
 		quit:     make(chan struct{}),
@@ -294,7 +295,11 @@ func (g *group) commit() {
 	if g.w.before != nil {
 		g.w.before()
 	}
-	if err := g.exec("COMMIT"); err != nil {
+	err := g.w.faults.commit()
+	if err == nil {
+		err = g.exec("COMMIT")
+	}
+	if err != nil {
 		g.rollback()
 		g.finishAll(fmt.Errorf("commit: %w", err))
 		return
@@ -304,7 +309,7 @@ func (g *group) commit() {
 	if g.w.after != nil {
 		g.w.after()
 	}
-	g.finishAll(nil)
+	g.finishAll(g.w.faults.committed())
 }
 
 func (g *group) finishAll(err error) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -64,6 +64,7 @@ type Config struct {
 	Version string
 	HTTP    *http.Client // its transport carries everything; its Timeout must be 0
 	Now     func() time.Time
+	Rand    func(n int64) int64 // see service.Env
 	Log     *slog.Logger
 }
 
@@ -129,7 +130,7 @@ func (l *Link) Run(ctx context.Context, h Handler) error {
 		if !h.Patient(lostAt) {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
-		pause := backoff/2 + rand.N(backoff) // AG-13: jitter, so that a thousand agents do not come back as one
+		pause := backoff/2 + service.Jitter(l.cfg.Rand, backoff) // AG-13: jitter, so that a thousand agents do not come back as one
 		l.cfg.Log.Info("no link to the orchestrator", "err", err, "again_in", pause)
 		backoff = min(backoff*3/2, maxBackoff)
 		if err := l.pause(ctx, h, pause, lostAt); err != nil {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +57,7 @@ type Config struct {
 	MaxBytes int64  // all steps together, as stored
 	Post     Post
 	Now      func() time.Time
+	Rand     func(n int64) int64 // see service.Env
 	Log      *slog.Logger
 }
 
@@ -131,7 +131,7 @@ func (s *Spool) Run(ctx context.Context) error {
 		}
 		backoff = min(max(backoff*2, minBackoff), maxBackoff)
 		s.cfg.Log.Debug("post log", "step", st.index, "err", err, "again_in", backoff)
-		if !wait(ctx, backoff/2+rand.N(backoff), s.kick) {
+		if !wait(ctx, backoff/2+service.Jitter(s.cfg.Rand, backoff), s.kick) {
 			return nil
 		}
 	}
