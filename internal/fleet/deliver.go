@@ -64,13 +64,14 @@ func (f *Fleet) deliverLoop(ctx context.Context) error {
 }
 
 // deliver sends open assignments that were not sent yet to agents with a session here. The frame goes first and the row
-// follows: an agent that gets one twice answers twice, and an acknowledgement is judged by the row.
+// follows: an agent that gets one twice answers twice, and an acknowledgement is judged by the row. The row is
+// marked as it was read: an agent that has come back on another connection meanwhile gets the job there.
 func (f *Fleet) deliver(ctx context.Context) error {
 	rows, err := f.Store.Read().FleetUnsent(ctx, f.InstanceID)
 	if err != nil {
 		return fmt.Errorf("read assignments: %w", err)
 	}
-	sent := rows[:0]
+	var sent []db.FleetMarkSentParams
 	now := f.Env.NowMs()
 	for _, row := range rows {
 		s := f.session(row.AgentID)
@@ -81,18 +82,15 @@ func (f *Fleet) deliver(ctx context.Context) error {
 		if s.begin(key, row.RunID, now) {
 			s.send(wire.TypeJobDispatch, wire.JobDispatch{RunID: row.RunID, JobID: row.JobID, Attempt: key.attempt, Digest: digest(row.LockJob)})
 		}
-		sent = append(sent, row)
+		sent = append(sent, db.FleetMarkSentParams{JobID: row.JobID, Attempt: row.Attempt, WasAckBy: row.AckBy})
 	}
 	if len(sent) == 0 {
 		return nil
 	}
 	return f.Store.Write(ctx, func(tx *store.Tx) error {
 		now := tx.Now()
-		for _, row := range sent {
-			mark := db.FleetMarkSentParams{
-				JobID: row.JobID, Attempt: row.Attempt, SentAt: sql.NullInt64{Int64: now, Valid: true},
-				AckBy: now + f.Settings.AckWithin.Milliseconds(),
-			}
+		for _, mark := range sent {
+			mark.SentAt, mark.AckBy = sql.NullInt64{Int64: now, Valid: true}, now+f.Settings.AckWithin.Milliseconds()
 			if _, err := tx.FleetMarkSent(ctx, mark); err != nil {
 				return fmt.Errorf("note delivery: %w", err)
 			}

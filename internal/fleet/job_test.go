@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -483,4 +485,30 @@ func TestReportBurst(t *testing.T) {
 	if err != nil || len(rows) != steps || !warned {
 		t.Errorf("%d steps, warned %v, %v", len(rows), warned, err)
 	}
+}
+
+// A delivery whose row is written only after the agent has come back on another connection does not keep the job from being
+// sent there: the old connection's mark loses.
+func TestLateDeliveryMarksNothing(t *testing.T) { onBoth(t, lateDeliveryMarksNothing) }
+
+func lateDeliveryMarksNothing(t *testing.T, r *rig) {
+	_, d, _ := dispatched(r)
+	r.write(func(ctx context.Context, tx *store.Tx) error {
+		back := func() error { _, err := tx.FleetUnsend(ctx, d.JobID, int64(d.Attempt)); return err }
+		if err := back(); err != nil {
+			return err
+		}
+		read, err := tx.FleetUnsent(ctx, r.fleet.InstanceID)
+		if err != nil || len(read) != 1 {
+			return fmt.Errorf("%d assignments to send: %w", len(read), err)
+		}
+		if err := back(); err != nil { // again, while the delivery of the first is being noted
+			return err
+		}
+		late := db.FleetMarkSentParams{JobID: d.JobID, Attempt: int64(d.Attempt), WasAckBy: read[0].AckBy, SentAt: sql.NullInt64{Int64: 1, Valid: true}}
+		if n, err := tx.FleetMarkSent(ctx, late); err != nil || n != 0 {
+			t.Errorf("the older delivery was noted as the newer one's: %d, %v", n, err)
+		}
+		return nil
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -174,10 +175,20 @@ func (w *world) assign(jobID string) (agentID string, attempt int) {
 func (w *world) sent(jobID string, attempt int) {
 	w.t.Helper()
 	w.write(func(tx *store.Tx) error {
-		_, err := tx.FleetMarkSent(ctx, db.FleetMarkSentParams{
-			JobID: jobID, Attempt: int64(attempt), SentAt: sql.NullInt64{Int64: tx.Now(), Valid: true}, AckBy: tx.Now() + 10_000,
-		})
-		return err
+		rows, err := tx.FleetUnsent(ctx, "n1")
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if row.JobID != jobID || row.Attempt != int64(attempt) {
+				continue
+			}
+			_, err := tx.FleetMarkSent(ctx, db.FleetMarkSentParams{
+				JobID: jobID, Attempt: row.Attempt, SentAt: sql.NullInt64{Int64: tx.Now(), Valid: true}, AckBy: tx.Now() + 10_000, WasAckBy: row.AckBy,
+			})
+			return err
+		}
+		return fmt.Errorf("job %s has no assignment %d that waits to be sent", jobID, attempt)
 	})
 }
 

@@ -505,22 +505,26 @@ func (q *Queries) FleetLoseLink(ctx context.Context, iD string, sessionID string
 }
 
 const fleetMarkSent = `-- name: FleetMarkSent :execrows
-UPDATE assignments SET sent_at = $3, ack_by = $4 WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL
+UPDATE assignments SET sent_at = $1, ack_by = $2
+WHERE job_id = $3 AND attempt = $4 AND state = 'assigned' AND ended_at IS NULL AND ack_by = $5
 `
 
 type FleetMarkSentParams struct {
-	JobID   string
-	Attempt int64
-	SentAt  sql.NullInt64
-	AckBy   int64
+	SentAt   sql.NullInt64
+	AckBy    int64
+	JobID    string
+	Attempt  int64
+	WasAckBy int64
 }
 
+// Only as it was read: an agent that has come back on another connection meanwhile (FleetUnsend) is to be sent it again there.
 func (q *Queries) FleetMarkSent(ctx context.Context, arg FleetMarkSentParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, fleetMarkSent,
-		arg.JobID,
-		arg.Attempt,
 		arg.SentAt,
 		arg.AckBy,
+		arg.JobID,
+		arg.Attempt,
+		arg.WasAckBy,
 	)
 	if err != nil {
 		return 0, err
@@ -707,9 +711,10 @@ func (q *Queries) FleetTouchToken(ctx context.Context, iD string, lastSeenAt sql
 }
 
 const fleetUnsend = `-- name: FleetUnsend :execrows
-UPDATE assignments SET sent_at = NULL WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL
+UPDATE assignments SET sent_at = NULL, ack_by = ack_by + 1 WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL
 `
 
+// The millisecond makes a delivery on the connection before this one lose (FleetMarkSent).
 func (q *Queries) FleetUnsend(ctx context.Context, jobID string, attempt int64) (int64, error) {
 	result, err := q.db.ExecContext(ctx, fleetUnsend, jobID, attempt)
 	if err != nil {
@@ -719,7 +724,7 @@ func (q *Queries) FleetUnsend(ctx context.Context, jobID string, attempt int64) 
 }
 
 const fleetUnsent = `-- name: FleetUnsent :many
-SELECT a.job_id, a.attempt, a.run_id, a.agent_id, j.lock_job
+SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.lock_job
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
 WHERE a.ended_at IS NULL AND a.state = 'assigned' AND a.sent_at IS NULL AND g.instance_id = $1
 ORDER BY a.created_at LIMIT 500
@@ -730,6 +735,7 @@ type FleetUnsentRow struct {
 	Attempt int64
 	RunID   string
 	AgentID string
+	AckBy   int64
 	LockJob string
 }
 
@@ -747,6 +753,7 @@ func (q *Queries) FleetUnsent(ctx context.Context, instanceID string) ([]FleetUn
 			&i.Attempt,
 			&i.RunID,
 			&i.AgentID,
+			&i.AckBy,
 			&i.LockJob,
 		); err != nil {
 			return nil, err

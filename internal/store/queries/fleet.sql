@@ -43,16 +43,19 @@ WHERE a.agent_id = $1 AND a.ended_at IS NULL;
 SELECT agent_id, run_id, state, ended_at, end_reason FROM assignments WHERE job_id = $1 AND attempt = $2;
 
 -- name: FleetUnsend :execrows
-UPDATE assignments SET sent_at = NULL WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL;
+-- The millisecond makes a delivery on the connection before this one lose (FleetMarkSent).
+UPDATE assignments SET sent_at = NULL, ack_by = ack_by + 1 WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL;
 
 -- name: FleetUnsent :many
-SELECT a.job_id, a.attempt, a.run_id, a.agent_id, j.lock_job
+SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.lock_job
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
 WHERE a.ended_at IS NULL AND a.state = 'assigned' AND a.sent_at IS NULL AND g.instance_id = $1
 ORDER BY a.created_at LIMIT 500;
 
 -- name: FleetMarkSent :execrows
-UPDATE assignments SET sent_at = $3, ack_by = $4 WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL;
+-- Only as it was read: an agent that has come back on another connection meanwhile (FleetUnsend) is to be sent it again there.
+UPDATE assignments SET sent_at = sqlc.arg(sent_at), ack_by = sqlc.arg(ack_by)
+WHERE job_id = sqlc.arg(job_id) AND attempt = sqlc.arg(attempt) AND state = 'assigned' AND ended_at IS NULL AND ack_by = sqlc.arg(was_ack_by);
 
 -- name: FleetAck :execrows
 UPDATE assignments SET state = 'acked', acked_at = $4
