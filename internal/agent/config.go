@@ -111,10 +111,10 @@ const markName = "KICI_AGENT_MARK"
 // knownPrefixes are names that tests and the server's own settings for agents begin with.
 var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
 
-// ConfigFromEnv reads an environment. All mistakes are reported at once.
-func ConfigFromEnv(environ []string) (Config, error) {
+// ConfigFromEnv reads an environment, in which the names of others may stand beside the agent's. All mistakes are reported at once.
+func ConfigFromEnv(environ []string, others ...string) (Config, error) {
 	e := envReader{vars: map[string]string{}}
-	names := Variables()
+	names := slices.Concat(Variables(), others)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, "KICI_") {

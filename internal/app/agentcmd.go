@@ -7,6 +7,7 @@ import (
 
 	"github.com/kici-go/kici/internal/agent"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/spf13/cobra"
 )
 
@@ -45,7 +46,7 @@ func AgentCommand() *cobra.Command {
 }
 
 func runAgent(ctx context.Context, f agentFlags, environ []string, out io.Writer) error {
-	c, err := agent.ConfigFromEnv(environ)
+	c, err := agent.ConfigFromEnv(environ, setting.Variables()...)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/kici-go/kici/internal/scaler"
 	"github.com/kici-go/kici/internal/secret"
 	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -90,6 +91,7 @@ type Server struct {
 	cluster  cluster.Identity
 	blobs    *blob.Store
 	access   *access.Service
+	settings *setting.Service
 	secrets  *secret.Service
 	instance *cluster.Instance
 	leader   *cluster.Leader
@@ -127,7 +129,7 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openAccess, s.openRooms, s.openNode, s.openSurfaces} {
+	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openAccess, s.openSettings, s.openRooms, s.openNode, s.openSurfaces} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.close())
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/kici-go/kici/internal/agent"
 	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
@@ -328,7 +329,7 @@ func TestEnvironment(t *testing.T) {
 // Server, agent, client and step may stand in one environment: each takes the names of the others, and refuses misspelt ones (D20).
 func TestOneEnvironmentForAll(t *testing.T) {
 	var all []string
-	for _, name := range slices.Concat(knownVariables, roomVariables(), agent.Variables()) {
+	for _, name := range slices.Concat(knownVariables, roomVariables(), setting.Variables(), agent.Variables()) {
 		if name != "KICI_SANDBOX" && name != "KICI_CLAIM_CODE" { // known, and refused until they are built
 			all = append(all, name+"=1")
 		}
@@ -337,7 +338,7 @@ func TestOneEnvironmentForAll(t *testing.T) {
 	if err := checkEnvironment(all); err != nil {
 		t.Errorf("the server: %v", err)
 	}
-	if _, err := agent.ConfigFromEnv(all); err != nil {
+	if _, err := agent.ConfigFromEnv(all, setting.Variables()...); err != nil {
 		t.Errorf("the agent: %v", err)
 	}
 	if _, err := agent.ConfigFromEnv([]string{"KICI_ORCHESTRATOR=x"}); err == nil {

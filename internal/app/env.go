@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/workflow/suggest"
 )
 
@@ -39,7 +40,7 @@ var knownPrefixes = []string{"KICI_AGENT_ENV_", "KICI_TEST_", "KICI_BENCH_"}
 // checkEnvironment refuses a KICI_* name that nothing reads, naming the nearest known one.
 func checkEnvironment(environ []string) error {
 	var problems []string
-	known := slices.Concat(knownVariables, roomVariables())
+	known := slices.Concat(knownVariables, roomVariables(), setting.Variables())
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) ||

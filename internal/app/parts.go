@@ -70,6 +70,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 func (s *Server) parts() []part {
 	return []part{
 		{"access", s.access.Run},
+		{"settings", s.settings.Run},
 		{"instance", s.instance.Run},
 		{"leader", s.leader.Run},
 		{"ingress", s.ingress.Run},

@@ -68,6 +68,7 @@ var rooms = map[string][]string{
 	"internal/run":          {service},
 	"internal/scaler":       {service, "internal/scaler/backend"},
 	"internal/secret":       {service},
+	"internal/setting":      {service},
 
 	// Surfaces over the services.
 	"internal/api": {service, services, "client", "internal/api"},
@@ -97,7 +98,7 @@ var groups = map[string][]string{
 	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/diagnose", "internal/store", "internal/workflow", "internal/placement", "internal/plan", "internal/scaler/backend", "internal/source="},
 	services: {
 		"internal/access", "internal/check", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
-		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/secret", "internal/blob",
+		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/secret", "internal/setting", "internal/blob",
 	},
 }
 
