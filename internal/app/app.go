@@ -26,6 +26,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/dispatch"
+	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/fleet"
 	"github.com/kici-go/kici/internal/git"
 	"github.com/kici-go/kici/internal/ingress"
@@ -98,6 +99,7 @@ type Server struct {
 	runs     *run.Service
 	ingress  *ingress.Service
 	mirrors  *git.Mirrors
+	events   *event.Service
 	checks   *check.Service
 	dispatch *dispatch.Dispatcher
 	fleet    *fleet.Fleet
@@ -106,6 +108,8 @@ type Server struct {
 	logs     *logs.Store
 	metrics  *obs.Metrics
 	http     *http.Server
+
+	registrations *registration.Service
 
 	closers []closer // in the order in which they were opened
 	started chan struct{}
@@ -300,12 +304,14 @@ func (s *Server) openRooms(context.Context) error {
 	factories := sourceFactories(repos)
 	s.openForges(repos, factories)
 	maps.Copy(factories, s.o.Outside.Sources)
+	s.registrations = registration.New(s.store, s.env, s.log)
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
-		Runs: ingressRuns{s.runs}, Registrations: registration.New(s.store, s.env, s.log), BaseURL: s.URL,
+		Runs: ingressRuns{s.runs}, Registrations: s.registrations, BaseURL: s.URL,
 		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
+	s.openEvents()
 	s.checks = check.New(check.Deps{Store: s.store, Sources: s.ingress, BaseURL: s.URL, Env: s.env, Log: s.log, Metrics: s.metrics})
 	s.dispatch = dispatch.New(dispatch.Deps{
 		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,

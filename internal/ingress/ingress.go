@@ -93,6 +93,7 @@ type NewRun struct {
 	Inputs                  map[string]any
 	Actor                   string
 	TrustTier               ci.TrustTier
+	ChainDepth              int      // EVT-5
 	Warnings                []string // what people should know of the run, beside what its workflow warns of
 	Checks                  bool     // the source shows results beside commits (PIPE-7)
 }
@@ -105,6 +106,7 @@ type FailedRun struct {
 	DeliveryRow, DedupKey   string
 	Actor                   string
 	TrustTier               ci.TrustTier
+	ChainDepth              int    // EVT-5
 	InitFailure             string // category of PIPE-16
 	Reason                  string // for people
 	Checks                  bool   // as NewRun.Checks

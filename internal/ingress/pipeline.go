@@ -217,46 +217,14 @@ func (s *Service) decideRegistered(ctx context.Context, d *db.Delivery, src sour
 			continue
 		}
 		out.matched++
-		planned, err := s.planRegistered(ctx, d, reg, NewRun{Workflow: *w, Event: ev, Decision: decision})
+		planned, err := s.PlanRegistered(ctx, RegisteredStart{
+			OrgID: d.OrgID, Registration: reg, Workflow: *w, Event: ev, Decision: decision, DeliveryRow: d.ID, DedupKey: d.ID + ":" + reg.ID,
+			TrustTier: ci.TierTrusted, Actor: ev.Actor, TriggerEvent: triggerEvent(ev), Branch: reg.DefaultBranch,
+		})
 		if err != nil {
 			return outcome{}, s.failed("resolve", err)
 		}
 		out.runs = append(out.runs, planned)
 	}
 	return out, nil
-}
-
-func (s *Service) planRegistered(ctx context.Context, d *db.Delivery, reg db.WorkflowRegistration, n NewRun) (PlannedRun, error) {
-	ev := n.Event
-	ev.Repo, ev.SHA, ev.Branch, ev.DefaultBranch = reg.Repo, reg.CommitSha, reg.DefaultBranch, reg.DefaultBranch
-	ev.Ref = "refs/heads/" + reg.DefaultBranch
-	n.OrgID, n.RoutingKey, n.Repo, n.Event, n.TriggerEvent = d.OrgID, reg.RoutingKey, reg.Repo, ev, triggerEvent(ev)
-	n.DeliveryRow, n.DedupKey, n.Actor, n.TrustTier = d.ID, d.ID+":"+reg.ID, ev.Actor, ci.TierTrusted
-	n.Checks = s.reports(ctx, d.OrgID, reg.RoutingKey)
-	commit, err := s.registeredCommit(ctx, d.OrgID, reg)
-	switch {
-	case err == nil:
-		n.Event.Title = commit.Title
-		return s.d.Runs.Plan(n), nil
-	case errors.Is(err, source.ErrNotFound) || errors.Is(err, source.ErrMisconfigured) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDisabled):
-		return s.d.Runs.PlanFailed(FailedRun{
-			OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
-			DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier,
-			InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, err),
-			Checks: n.Checks,
-		}), nil
-	}
-	return nil, err
-}
-
-func (s *Service) registeredCommit(ctx context.Context, orgID string, reg db.WorkflowRegistration) (source.Commit, error) {
-	e, err := s.byRoutingKey(ctx, orgID, reg.RoutingKey)
-	if err != nil {
-		return source.Commit{}, err
-	}
-	src, err := e.usable()
-	if err != nil {
-		return source.Commit{}, err
-	}
-	return src.Resolve(ctx, reg.CommitSha)
 }

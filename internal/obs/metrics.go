@@ -49,6 +49,8 @@ type Metrics struct {
 	IsLeader         prometheus.Gauge
 	LeaseTerm        prometheus.Gauge
 
+	Events EventMetrics
+
 	// Scaler: what the node's own metrics do not cover.
 	AdoptionFailures prometheus.Counter
 }
@@ -75,6 +77,7 @@ func NewMetrics() *Metrics {
 	m.queue()
 	m.fleet()
 	m.scaler()
+	m.events()
 	return m
 }
 

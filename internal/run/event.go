@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -115,5 +116,6 @@ func (l *life) event(name, jobID string, body any) error {
 	if err != nil {
 		return fmt.Errorf("write lifecycle event: %w", err)
 	}
+	l.tx.Notify(store.TopicEvents, "")
 	return nil
 }

@@ -24,7 +24,7 @@ const (
 // triggerNames are the names under on:; docs/workflows.md maps them to the lock's.
 var triggerNames = []string{
 	"push", "pull_request", "issue_comment", "comment", "workflow_dispatch", "repository_dispatch", "generic_webhook", "schedule",
-	"kici_event", "workflow_complete", "job_complete",
+	"kici_event", "workflow_complete", "job_complete", "lifecycle", "workflows_failed_batch",
 }
 
 // pullRequestTypes are GitHub's defaults, which authors expect.
@@ -44,7 +44,7 @@ func refusedTrigger(name string) string {
 	case "issues", "pull_request_review", "pull_request_review_comment", "release", "create", "delete", "fork",
 		"star", "watch", "status", "check_run", "check_suite", "deployment", "deployment_status", "discussion",
 		"discussion_comment", "label", "milestone", "merge_group", "page_build", "public", "registry_package", "gollum",
-		"branch_protection_rule", "review", "review_comment", "webhook", "lifecycle", "workflows_failed_batch":
+		"branch_protection_rule", "review", "review_comment", "webhook":
 		return "this version knows: " + strings.Join(triggerNames, ", ")
 	}
 	return ""
@@ -109,6 +109,10 @@ func (d *decoder) trigger(name string, v value) []lock.Trigger {
 		return d.each(v, d.genericWebhook)
 	case "kici_event":
 		return d.each(v, d.kiciEvent)
+	case TypeLifecycle:
+		return d.each(v, d.lifecycle)
+	case TypeFailedBatch:
+		return d.each(v, d.failedBatch)
 	}
 	return d.each(v, func(v value) lock.Trigger { return d.complete(name, v) })
 }
@@ -236,7 +240,6 @@ func (d *decoder) genericWebhook(v value) lock.Trigger {
 
 func (d *decoder) kiciEvent(v value) lock.Trigger {
 	t := lock.Trigger{Type: TypeKiciEvent}
-	d.warnf(v, "", "kici_event does not start runs yet: it is read and checked for a later version")
 	d.filters(v, eventKeys, func(key string, v value) {
 		switch key {
 		case "name":
@@ -258,7 +261,6 @@ func (d *decoder) kiciEvent(v value) lock.Trigger {
 // complete reads workflow_complete and job_complete.
 func (d *decoder) complete(name string, v value) lock.Trigger {
 	t := lock.Trigger{Type: name}
-	d.warnf(v, "", "%s does not start runs yet: it is read and checked for a later version", name)
 	what := keys{name: name, known: []string{"workflow", "status", "source"}}
 	words := []string{string(ci.RunSuccess), string(ci.RunFailed), string(ci.RunCancelled)}
 	if name == TypeJobComplete {

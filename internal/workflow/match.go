@@ -105,6 +105,10 @@ func (m *matcher) trigger(t *lock.Trigger) bool {
 		return m.schedule(t)
 	case TypeWorkflowComplete, TypeJobComplete:
 		return m.complete(t)
+	case TypeLifecycle:
+		return m.lifecycle(t)
+	case TypeFailedBatch: // it is addressed to one registration, which collected its runs (EVT-20)
+		return true
 	}
 	return m.record(Check{Check: "event", Pattern: t.Type, Reason: "this version does not know the trigger"})
 }

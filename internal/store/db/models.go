@@ -383,6 +383,8 @@ type KiciEvent struct {
 	Emitter          string
 	RegistrationID   string
 	ProcessedAt      sql.NullInt64
+	Buffered         bool
+	RequestKey       sql.NullString
 }
 
 type LeaderLease struct {

@@ -20,7 +20,7 @@ func (q *Queries) DeleteJobsOfRun(ctx context.Context, runID string) error {
 }
 
 const eventsOfRun = `-- name: EventsOfRun :many
-SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id
+SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, request_key FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id
 `
 
 func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEvent, error) {
@@ -58,6 +58,8 @@ func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEv
 			&i.Emitter,
 			&i.RegistrationID,
 			&i.ProcessedAt,
+			&i.Buffered,
+			&i.RequestKey,
 		); err != nil {
 			return nil, err
 		}

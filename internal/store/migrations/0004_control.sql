@@ -30,6 +30,13 @@ CREATE TABLE scheduled_jobs (
 ALTER TABLE kici_events ADD COLUMN emitter TEXT NOT NULL DEFAULT 'orchestrator'; -- orchestrator, step, operator
 ALTER TABLE kici_events ADD COLUMN registration_id TEXT NOT NULL DEFAULT ''; -- the only addressee (EVT-20), '' for none
 ALTER TABLE kici_events ADD COLUMN processed_at BIGINT;
+ALTER TABLE kici_events ADD COLUMN buffered BOOLEAN NOT NULL DEFAULT FALSE; -- it is in the failure batches that want it (EVT-27)
+ALTER TABLE kici_events ADD COLUMN request_key TEXT; -- of a request that may be repeated
+CREATE UNIQUE INDEX kici_events_request ON kici_events (source_job_id, request_key) WHERE request_key IS NOT NULL;
+-- What is still to be routed, without dead letters; and what is being routed.
+DROP INDEX kici_events_open;
+CREATE INDEX kici_events_open ON kici_events (created_at, id) WHERE processed = FALSE AND dlq_at IS NULL;
+CREATE INDEX kici_events_leased ON kici_events (claimed_at) WHERE claimed_at IS NOT NULL;
 CREATE INDEX kici_events_list ON kici_events (org_id, created_at, id);
 CREATE INDEX kici_events_expiry ON kici_events (expires_at);
 CREATE INDEX kici_events_dead ON kici_events (org_id, dlq_at, id) WHERE dlq_at IS NOT NULL;

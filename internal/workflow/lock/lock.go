@@ -81,6 +81,9 @@ type Trigger struct {
 	Workflow       string           `json:"workflow,omitempty"`       // workflow_complete/job_complete: workflow name
 	Job            string           `json:"job,omitempty"`
 	Status         []string         `json:"status,omitempty"`
+
+	Sources         []string `json:"sources,omitempty"`       // lifecycle: repositories
+	AccumulateForMs int64    `json:"accumulateFor,omitempty"` // workflows_failed_batch
 }
 
 // Input describes one typed input (WF-9). Type is string, number, integer, boolean or enum ("choice" in YAML).

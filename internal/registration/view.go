@@ -1,0 +1,32 @@
+package registration
+
+import (
+	"context"
+	"iter"
+
+	"github.com/kici-go/kici/internal/store/db"
+	"github.com/kici-go/kici/internal/workflow/lock"
+)
+
+// View is the index as it was at one version: what one decision looks at does not change under it.
+type View struct{ ix *index }
+
+// View returns an index that is not older than the call.
+func (s *Service) View(ctx context.Context) (View, error) {
+	ix, err := s.current(ctx)
+	return View{ix}, err
+}
+
+// Version is the registry's version that the view shows.
+func (v View) Version() int64 { return v.ix.version }
+
+// Triggered is as Service.Triggered, of this view.
+func (v View) Triggered(orgID, triggerType string) iter.Seq2[db.WorkflowRegistration, *lock.Workflow] {
+	return func(yield func(db.WorkflowRegistration, *lock.Workflow) bool) {
+		for _, e := range v.ix.byTrigger[trigger{orgID, triggerType}] {
+			if !yield(e.row, e.workflow) {
+				return
+			}
+		}
+	}
+}
