@@ -19,6 +19,7 @@ type Plan struct {
 	Jobs     []Job
 	Edges    []Edge
 	Failure  *Failure // of the whole run: it has no jobs then
+	Group    *Group   // that the whole run must be let into; nil for none
 }
 
 // Bounds of one run. The compiler bounds a file; a matrix multiplies what is in it, and edges multiply matrices.
@@ -65,6 +66,10 @@ const (
 // job it concerns, so that people see it where it belongs. newID names the jobs.
 func Make(f Facts, newID func() string) Plan {
 	p := Plan{Warnings: workflow.Warnings(f.Workflow), Title: Title(f)}
+	var failure *Failure
+	if p.Group, failure = f.group(f.Workflow.Concurrency); failure != nil {
+		return p.refuse(*failure)
+	}
 	byBase := map[string]Span{}
 	names := map[string]bool{}
 	for i := range f.Workflow.Jobs {
@@ -81,18 +86,20 @@ func Make(f Facts, newID func() string) Plan {
 			byBase[j.Name] = Span{from, len(p.Jobs)}
 		}
 		if len(p.Jobs) > maxRunJobs {
-			return p.refuse(fmt.Sprintf("the workflow makes more than %d jobs; split it", maxRunJobs))
+			return p.refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d jobs; split it", maxRunJobs)})
 		}
 	}
 	if edges := p.planEdges(f.Workflow.Jobs, byBase); edges > maxRunEdges {
-		return p.refuse(fmt.Sprintf("the workflow makes more than %d needs between its jobs: two large matrices that need each other multiply; put a job between them", maxRunEdges))
+		return p.refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d needs between its jobs: %s", maxRunEdges, edgeCure)})
 	}
 	return p
 }
 
+const edgeCure = "two large matrices that need each other multiply; put a job between them"
+
 // refuse makes the plan of a run that fails as a whole.
-func (p Plan) refuse(message string) Plan {
-	p.Jobs, p.Edges, p.Failure = nil, nil, &Failure{InitMatrix, message}
+func (p Plan) refuse(why Failure) Plan {
+	p.Jobs, p.Edges, p.Group, p.Failure = nil, nil, nil, &why
 	return p
 }
 

@@ -20,6 +20,7 @@ type Outcome struct {
 	Skip            string // why, '' to queue it
 	Labels, Exclude []string
 	Claim           ci.Claim
+	Group           *Group // that the job must be let into; nil for none
 }
 
 // Evaluate decides about the ready job f.Job: its condition first, because a job that is skipped owes nothing else (D8).
@@ -51,6 +52,9 @@ func (f Facts) Evaluate() Outcome {
 	}
 	if f.Job.Resources != nil {
 		out.Claim = *f.Job.Resources
+	}
+	if out.Group, out.Failure = f.group(f.Job.Concurrency); out.Failure != nil {
+		return Outcome{Failure: out.Failure}
 	}
 	return out
 }

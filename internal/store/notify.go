@@ -25,6 +25,7 @@ const (
 	TopicChecks      Topic = "checks"   // a run has commit statuses to post
 	TopicEvents      Topic = "events"   // an internal event waits to be routed
 	TopicSettings    Topic = "settings" // scope: cluster, or org:<slug>
+	TopicGroups      Topic = "groups"   // a place in a concurrency group was given, or is to be given up
 )
 
 type note struct {

@@ -150,18 +150,19 @@ type ConcurrencyGroup struct {
 }
 
 type ConcurrencySlot struct {
-	ID          string
-	OrgID       string
-	RoutingKey  string
-	GroupKey    string
-	RunID       string
-	JobID       string
-	Max         int64
-	State       string
-	CreatedAt   int64
-	ActivatedAt sql.NullInt64
-	Begun       bool
-	WaitUntil   sql.NullInt64
+	ID           string
+	OrgID        string
+	RoutingKey   string
+	GroupKey     string
+	RunID        string
+	JobID        string
+	Max          int64
+	State        string
+	CreatedAt    int64
+	ActivatedAt  sql.NullInt64
+	Begun        bool
+	WaitUntil    sql.NullInt64
+	SupersededBy string
 }
 
 type CrossRepoTrust struct {

@@ -109,12 +109,15 @@ CREATE TABLE concurrency_slots (
   state        TEXT NOT NULL, -- queued, active │ released
   created_at   BIGINT NOT NULL, -- place in the queue, with id
   activated_at BIGINT,
-  begun        BOOLEAN NOT NULL, -- the owner has gone on; active and not begun is promoted (CON-5)
+  begun        BOOLEAN NOT NULL, -- the owner has gone on, or never will; active and not begun is promoted (CON-5)
   wait_until   BIGINT, -- concurrency_wait_timeout_ms
+  superseded_by TEXT NOT NULL, -- 'run #12': a newer owner wants this one ended; '' for none
   UNIQUE (run_id, job_id)
 );
 CREATE INDEX concurrency_slots_group ON concurrency_slots (org_id, routing_key, group_key, state, created_at, id);
-CREATE INDEX concurrency_slots_promoted ON concurrency_slots (state, begun) WHERE begun = FALSE;
+CREATE INDEX concurrency_slots_waiting ON concurrency_slots (state, wait_until) WHERE begun = FALSE;
+CREATE INDEX concurrency_slots_superseded ON concurrency_slots (id) WHERE superseded_by <> '' AND state <> 'released';
+CREATE INDEX concurrency_slots_open ON concurrency_slots (id) WHERE state <> 'released';
 
 -- Fan-outs with a window or fail-fast (NEED-9).
 CREATE TABLE fanouts (

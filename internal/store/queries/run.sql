@@ -92,13 +92,16 @@ UPDATE execution_runs SET checks_changed = checks_changed + 1,
 WHERE id = $1 AND checks_changed > 0;
 
 -- name: LockJob :one
-SELECT id, run_id, org_id, name, base_name, display_name, status, needs_satisfied, continue_on_error, queue_deadline_at,
-  attempt, dispatch_attempts, agent_id, unroutable_since, provisioning_error, created_at, started_at, finished_at, heartbeat_at, recover_by,
-  cancel_force, error, report_seq
-FROM execution_jobs WHERE id = $1 FOR UPDATE;
+-- It is read after the run was locked, so the slots and waves that it counts are all that there are.
+SELECT execution_jobs.id, execution_jobs.run_id, execution_jobs.org_id, name, execution_jobs.base_name, display_name, status, needs_satisfied,
+  continue_on_error, queue_deadline_at, attempt, dispatch_attempts, agent_id, unroutable_since, provisioning_error, execution_jobs.created_at,
+  started_at, finished_at, heartbeat_at, recover_by, cancel_force, error, report_seq,
+  (SELECT COUNT(*) FROM concurrency_slots s WHERE s.run_id = execution_jobs.run_id AND s.job_id = execution_jobs.id AND s.state <> 'released') AS slots,
+  (SELECT COUNT(*) FROM fanouts f WHERE f.run_id = execution_jobs.run_id AND f.base_name = execution_jobs.base_name) AS waves
+FROM execution_jobs WHERE execution_jobs.id = $1 FOR UPDATE;
 
 -- name: LockOpenJobs :many
-SELECT j.id, j.name, j.status, j.attempt, j.agent_id, j.started_at, j.cancel_force, a.sent_at, a.job_id AS assigned
+SELECT j.id, j.name, j.base_name, j.status, j.attempt, j.agent_id, j.started_at, j.cancel_force, a.sent_at, a.job_id AS assigned
 FROM execution_jobs j LEFT JOIN assignments a ON a.job_id = j.id AND a.ended_at IS NULL
 WHERE j.run_id = $1 AND j.finished_at IS NULL ORDER BY j.id FOR UPDATE OF j;
 
@@ -106,7 +109,9 @@ WHERE j.run_id = $1 AND j.finished_at IS NULL ORDER BY j.id FOR UPDATE OF j;
 SELECT lock_job, matrix, fanout_index, fanout_total FROM execution_jobs WHERE id = $1;
 
 -- name: HasOpenJob :one
-SELECT COUNT(*) FROM (SELECT 1 FROM execution_jobs WHERE run_id = $1 AND finished_at IS NULL LIMIT 1) AS open_jobs;
+SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM execution_jobs j WHERE j.run_id = r.id AND j.finished_at IS NULL LIMIT 1) AS open_job) AS jobs,
+  (SELECT COUNT(*) FROM concurrency_slots s WHERE s.run_id = r.id AND s.state <> 'released') AS slots
+FROM execution_runs r WHERE r.id = $1;
 
 -- name: RunOutcomes :many
 SELECT id, name, base_name, status, allowed_failure, outputs FROM execution_jobs WHERE run_id = $1 ORDER BY idx;
@@ -136,7 +141,7 @@ WHERE n.job_id = $1 ORDER BY u.idx;
 -- name: EnqueueJob :execrows
 UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = $2, queued_at = $2, queue_deadline_at = $3,
   labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10
-WHERE id = $1 AND status = 'pending' AND needs_satisfied = FALSE;
+WHERE id = $1 AND ((status = 'pending' AND needs_satisfied = FALSE) OR status = 'held');
 
 -- name: StartJob :execrows
 UPDATE execution_jobs SET status = $2, started_at = $3, heartbeat_at = $3, recover_by = NULL, report_seq = $4
@@ -222,6 +227,7 @@ SELECT r.id FROM execution_runs r WHERE r.finished_at IS NULL AND r.id > sqlc.ar
     AND r.created_at < sqlc.arg(created_before))
   OR EXISTS (
     SELECT 1 FROM execution_jobs p WHERE p.run_id = r.id AND p.finished_at IS NULL AND p.status = 'pending' AND p.needs_satisfied = FALSE
+      AND NOT EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = r.id AND s.job_id = '' AND s.begun = FALSE)
       AND (NOT EXISTS (
           SELECT 1 FROM execution_job_needs n JOIN execution_jobs u ON u.id = n.needs_id
           WHERE n.job_id = p.id AND u.finished_at IS NULL)
@@ -229,11 +235,23 @@ SELECT r.id FROM execution_runs r WHERE r.finished_at IS NULL AND r.id > sqlc.ar
           SELECT 1 FROM execution_job_needs n JOIN execution_jobs u ON u.id = n.needs_id
           WHERE n.job_id = p.id AND u.finished_at IS NOT NULL
             AND n.run_on NOT LIKE '%,' || (CASE WHEN u.allowed_failure THEN 'success' ELSE u.status END) || ',%')))
+  OR EXISTS (
+    SELECT 1 FROM execution_jobs h WHERE h.run_id = r.id AND h.finished_at IS NULL AND h.status = 'held'
+      AND NOT EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = h.run_id AND s.job_id = h.id AND s.state <> 'released')
+      AND NOT EXISTS (
+        SELECT 1 FROM execution_jobs o WHERE o.run_id = r.id AND o.finished_at IS NULL AND o.base_name = h.base_name
+          AND (o.status NOT IN ('pending', 'held', 'waiting') OR o.status = 'held' AND EXISTS (
+            SELECT 1 FROM concurrency_slots s WHERE s.run_id = o.run_id AND s.job_id = o.id AND s.state <> 'released'))))
 ) ORDER BY r.id LIMIT sqlc.arg(max_rows);
 
 -- name: DueRuns :many
+-- A run whose jobs all wait for others' groups is not late: held time does not count (PIPE-20), and its deadline moves when it goes on.
 SELECT id, deadline_at FROM execution_runs WHERE deadline_at <= CAST($1 AS BIGINT) AND finished_at IS NULL AND deadline_at IS NOT NULL
-  AND status IN ('pending', 'running', 'held') ORDER BY deadline_at LIMIT 200;
+  AND status IN ('pending', 'running', 'held')
+  AND NOT (EXISTS (SELECT 1 FROM execution_jobs h WHERE h.run_id = execution_runs.id AND h.finished_at IS NULL AND h.status = 'held')
+    AND NOT EXISTS (SELECT 1 FROM execution_jobs j WHERE j.run_id = execution_runs.id AND j.finished_at IS NULL
+      AND j.status NOT IN ('held', 'pending', 'waiting')))
+ORDER BY deadline_at LIMIT 200;
 
 -- name: StuckCancellingRuns :many
 SELECT id, cancelling_at FROM execution_runs WHERE status = 'cancelling' AND finished_at IS NULL AND cancelling_at <= CAST($1 AS BIGINT)
