@@ -26,6 +26,8 @@ type lives interface {
 	DriveCancel(tx *store.Tx, runID string, giveUp bool) ([]string, error)
 	Unsettled(ctx context.Context, after string, graceMs int64, limit int32) ([]string, error)
 	Settle(tx *store.Tx, runID string) (bool, error)
+	// GroupDuties lists what the leader has to do about concurrency groups; with sweep also what somebody left behind.
+	GroupDuties(ctx context.Context, sweep bool) ([]func(*store.Tx) error, error)
 }
 
 // JobEnd ends a job that no agent ends.
@@ -54,43 +56,49 @@ type Deps struct {
 // Dispatcher is the room. While this process does not lead it does nothing.
 type Dispatcher struct {
 	Deps
-	wake *service.Wake
+	wake   *service.Wake
+	groups *service.Wake
 }
 
 // New returns the room.
 func New(d Deps) *Dispatcher {
 	d.Log = d.Log.With("component", "dispatch")
-	return &Dispatcher{Deps: d, wake: service.NewWake()}
+	return &Dispatcher{Deps: d, wake: service.NewWake(), groups: service.NewWake()}
 }
 
 // Run works in every term that this process leads, until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) error { return d.Leader.While(ctx, d.lead) }
 
-// lead runs both loops for one term.
+// lead runs the loops for one term.
 func (d *Dispatcher) lead(ctx context.Context, term int64) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, topic := range []store.Topic{store.TopicQueue, store.TopicAgents, store.TopicScalers} {
+	for _, topic := range []store.Topic{store.TopicQueue, store.TopicAgents, store.TopicScalers, store.TopicGroups} {
 		sub := d.Store.Subscribe(topic, "")
 		defer sub.Close()
-		g.Go(func() error { return d.forward(ctx, sub) })
+		wake := d.wake
+		if topic == store.TopicGroups {
+			wake = d.groups
+		}
+		g.Go(func() error { return forward(ctx, sub, wake) })
 	}
-	p, w := d.placer(term), d.warden(term)
+	p, w, k := d.placer(term), d.warden(term), d.keeper(term)
 	for _, loop := range []service.Loop{
 		{Name: "place", Interval: d.Settings.Interval, Wake: d.wake, Log: d.Log, Tick: p.tick},
 		{Name: "duties", Interval: d.Settings.Interval, Log: d.Log, Tick: w.tick},
+		{Name: "groups", Interval: d.Settings.Interval, Wake: d.groups, Log: d.Log, Tick: k.tick},
 	} {
 		g.Go(func() error { return loop.Run(ctx) })
 	}
 	return g.Wait()
 }
 
-func (d *Dispatcher) forward(ctx context.Context, sub *store.Subscription) error {
+func forward(ctx context.Context, sub *store.Subscription, wake *service.Wake) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-sub.C():
-			d.wake.Signal()
+			wake.Signal()
 		}
 	}
 }

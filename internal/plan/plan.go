@@ -65,7 +65,7 @@ const (
 // Make works out the jobs, the matrix children and the edges of a run. It never fails: what is wrong becomes a failure of the
 // job it concerns, so that people see it where it belongs. newID names the jobs.
 func Make(f Facts, newID func() string) Plan {
-	p := Plan{Warnings: workflow.Warnings(f.Workflow), Title: Title(f)}
+	p := Plan{Title: Title(f)}
 	var failure *Failure
 	if p.Group, failure = f.group(f.Workflow.Concurrency); failure != nil {
 		return p.refuse(*failure)

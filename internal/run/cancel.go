@@ -52,6 +52,10 @@ func (s *Service) CancelTx(tx *store.Tx, req CancelRequest) (CancelResult, error
 	case ci.RunStatus(l.run.Status).Terminal():
 		return CancelResult{}, ErrTerminal
 	}
+	return l.cancel(req)
+}
+
+func (l *life) cancel(req CancelRequest) (CancelResult, error) {
 	if req.Reason == "" {
 		req.Reason = "cancelled by " + req.By
 	}
@@ -104,29 +108,37 @@ func (l *life) cancelJobs(req CancelRequest) (CancelResult, error) {
 		return res, fmt.Errorf("lock open jobs: %w", err)
 	}
 	for _, j := range jobs {
-		if !withAgent(j) {
-			job, err := l.tx.LockJob(l.ctx, j.ID)
-			if err != nil {
-				return res, fmt.Errorf("lock job: %w", err)
-			}
-			if _, err := l.end(job, ending{status: ci.JobCancelled, message: req.Reason, assignment: "cancelled"}); err != nil {
-				return res, err
-			}
+		ended, err := l.cancelOne(j, req)
+		if err != nil {
+			return res, err
+		}
+		if ended {
 			res.Cancelled++
-			continue
-		}
-		if j.Status == string(ci.JobCancelling) && (j.CancelForce || !req.Force) {
+		} else {
 			res.Notified++
-			l.tx.Notify(store.TopicAssignments, j.AgentID.String)
-			continue
 		}
-		if _, err := l.tx.MarkJobCancelling(l.ctx, j.ID, clip(req.Reason, 1000), req.Force || j.CancelForce); err != nil {
-			return res, fmt.Errorf("mark job cancelling: %w", err)
-		}
-		l.tx.Notify(store.TopicAssignments, j.AgentID.String)
-		res.Notified++
 	}
 	return res, nil
+}
+
+// cancelOne ends one open job, or asks its agent to.
+func (l *life) cancelOne(j db.LockOpenJobsRow, req CancelRequest) (ended bool, err error) {
+	if !withAgent(j) {
+		job, err := l.tx.LockJob(l.ctx, j.ID)
+		if err != nil {
+			return false, fmt.Errorf("lock job: %w", err)
+		}
+		_, err = l.end(job, ending{status: ci.JobCancelled, message: req.Reason, assignment: "cancelled"})
+		return true, err
+	}
+	if j.Status != string(ci.JobCancelling) || !j.CancelForce && req.Force {
+		if _, err := l.tx.MarkJobCancelling(l.ctx, j.ID, clip(req.Reason, 1000), req.Force || j.CancelForce); err != nil {
+			return false, fmt.Errorf("mark job cancelling: %w", err)
+		}
+		l.changed = true
+	}
+	l.tx.Notify(store.TopicAssignments, j.AgentID.String)
+	return false, nil
 }
 
 // withAgent reports whether an agent may know of the job: it was started, or its dispatch was sent.

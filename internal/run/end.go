@@ -63,7 +63,20 @@ func (l *life) end(job db.LockJobRow, e ending) (bool, error) {
 	}
 	l.ended = append(l.ended, ended)
 	l.closed, l.changed = true, true
-	return true, nil
+	return true, l.giveUp(job, ended)
+}
+
+// giveUp lets others have what an ended job held: its place in a concurrency group and in its fan-out's window.
+func (l *life) giveUp(job db.LockJobRow, e endedJob) error {
+	if job.Slots > 0 {
+		if err := l.releaseJob(job.ID); err != nil {
+			return err
+		}
+	}
+	if job.Waves > 0 {
+		return l.childEnded(job, e)
+	}
+	return nil
 }
 
 // leave ends the job's assignment and lets its agent go: a managed agent serves one job (DESIGN), so it takes no other.
@@ -167,9 +180,10 @@ func (l *life) verdict() error {
 	if err != nil {
 		return fmt.Errorf("look for open jobs: %w", err)
 	}
-	if open > 0 {
+	if open.Jobs > 0 {
 		return nil
 	}
+	l.slots = open.Slots
 	jobs, err := l.tx.RunOutcomes(l.ctx, l.run.ID)
 	if err != nil {
 		return fmt.Errorf("read outcomes: %w", err)
@@ -210,6 +224,11 @@ func (l *life) finishRun(status ci.RunStatus, jobs []db.RunOutcomesRow) error {
 	}
 	l.run.Status, l.run.FailureClass, l.run.FailureReason = string(status), class, reason
 	l.changed = true
+	if l.slots > 0 {
+		if err := l.releaseRun(); err != nil {
+			return err
+		}
+	}
 	if l.s.observer.RunEnded != nil {
 		l.s.observer.RunEnded(status, time.Duration(l.now-l.run.CreatedAt)*time.Millisecond)
 	}

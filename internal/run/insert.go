@@ -29,10 +29,28 @@ func (s *Service) Insert(tx *store.Tx, p Planned) (runID string, created bool, e
 	if err := l.insertJobs(p); err != nil {
 		return "", false, fmt.Errorf("insert jobs: %w", err)
 	}
-	if err := l.begin(p); err != nil {
+	if err := l.letIn(p); err != nil {
 		return "", false, fmt.Errorf("settle new run: %w", err)
 	}
 	return l.run.ID, true, nil
+}
+
+// letIn begins a new run, unless it has to wait for its concurrency group first: then its jobs stay as they are until Admit.
+func (l *life) letIn(p Planned) error {
+	if p.Group == nil {
+		return l.begin(p)
+	}
+	ok, err := l.join(nil, *p.Group)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return l.done()
+	}
+	if err := l.startDeadline(); err != nil {
+		return err
+	}
+	return l.begin(p)
 }
 
 // FailedRun is a run that exists only to show why nothing ran (LOCK-4).
@@ -119,7 +137,7 @@ func (s *Service) insertRun(ctx context.Context, tx *store.Tx, p Planned, row db
 		return l, false, fmt.Errorf("take run number: %w", err)
 	}
 	row.Number, row.CreatedAt = number, l.now
-	if t := p.new.Workflow.TimeoutMs; t > 0 {
+	if t := p.new.Workflow.TimeoutMs; t > 0 && p.Group == nil {
 		row.DeadlineAt = nullInt(l.now + t)
 	}
 	rows, err := tx.InsertRun(ctx, row)
@@ -175,7 +193,7 @@ func (l *life) insertJobs(p Planned) error {
 			return err
 		}
 	}
-	return nil
+	return l.insertFanouts(p.Jobs)
 }
 
 // fresh is a job that insertJobs has just written and that needs nothing.
@@ -183,6 +201,9 @@ func (l *life) fresh(j plan.Job) (db.LockJobRow, db.JobDefinitionRow, *metNeeds)
 	row := db.LockJobRow{
 		ID: j.ID, RunID: l.run.ID, OrgID: l.run.OrgID, Name: j.Name, BaseName: j.Def.Name, DisplayName: j.Display,
 		Status: string(ci.JobPending), ContinueOnError: j.ContinueOnError, CreatedAt: l.now,
+	}
+	if l.waves[j.Def.Name] != nil {
+		row.Waves = 1
 	}
 	return row, db.JobDefinitionRow{LockJob: j.Text, Matrix: j.Matrix, FanoutIndex: int64(j.Index), FanoutTotal: int64(j.Total)}, nil
 }

@@ -32,6 +32,9 @@ type life struct {
 
 	met     map[string]*metNeeds // by base job, when all needs have ended as they should
 	ended   []endedJob           // jobs whose dependents are still to be looked at
+	waves   map[string]*wave     // by base job, those that were looked at
+	freed   []string             // base jobs in whose window a place may be free
+	slots   int64                // places in concurrency groups that the run has to give up; known when it ends
 	closed  bool                 // some job ended here, so the run may have
 	queued  bool                 // some job was queued here
 	changed bool

@@ -16,7 +16,15 @@ import (
 // settle follows what ended through the needs graph until nothing moves, then gives the verdict if every job has ended, and
 // wakes whoever watches.
 func (l *life) settle() error {
-	for len(l.ended) > 0 {
+	for len(l.ended)+len(l.freed) > 0 {
+		if len(l.ended) == 0 { // needs first: what they skip takes no place
+			base := l.freed[0]
+			l.freed = l.freed[1:]
+			if err := l.refill(base); err != nil {
+				return err
+			}
+			continue
+		}
 		up := l.ended[0]
 		l.ended = l.ended[1:]
 		waiting, err := l.tx.WaitingOn(l.ctx, up.id)
@@ -146,9 +154,24 @@ func (l *life) judge(job db.LockJobRow, def db.JobDefinitionRow, met *metNeeds) 
 	case out.Skip != "":
 		_, err = l.end(job, ending{status: ci.JobSkipped, message: out.Skip})
 	default:
-		err = l.enqueue(job, out)
+		err = l.letThrough(job, out)
 	}
 	return err
+}
+
+// letThrough queues a job if its fan-out and its concurrency group have room for it, in this order; it is held otherwise.
+func (l *life) letThrough(job db.LockJobRow, out plan.Outcome) error {
+	ok, err := l.pass(job)
+	if err == nil && ok && out.Group != nil {
+		ok, err = l.join(&job, *out.Group)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return l.hold(job)
+	}
+	return l.enqueue(job, out)
 }
 
 func (l *life) failInit(jobID string, f plan.Failure) error {
@@ -209,19 +232,24 @@ func (l *life) statusWord(jobID string, needs []plan.Need) (string, error) {
 	return plan.Word(jobID, ups, results), nil
 }
 
-// enqueue puts a ready job into the queue (QUE-1…3).
+// enqueue puts a ready job into the queue (QUE-1…3). One that was held is never refused: it was accepted before (QUE-2).
 func (l *life) enqueue(job db.LockJobRow, out plan.Outcome) error {
-	full, err := l.s.depth.full(l.ctx, l.tx, l.s.settings.QueueMaxDepth)
+	limits := l.s.limits(l.run.OrgID)
+	full := false
+	var err error
+	if job.Status != string(ci.JobHeld) {
+		full, err = l.s.depth.full(l.ctx, l.tx, limits.QueueMaxDepth)
+	}
 	if err != nil {
 		return err
 	}
 	if full {
 		_, err := l.end(job, ending{status: ci.JobFailed, initFailure: initQueueFull, message: fmt.Sprintf(
-			"queue full: %d jobs already wait for an agent", l.s.settings.QueueMaxDepth)})
+			"queue full: %d jobs already wait for an agent", limits.QueueMaxDepth)})
 		return err
 	}
 	var deadline int64
-	if t := l.s.settings.QueueTimeout; t > 0 {
+	if t := limits.QueueTimeout; t > 0 {
 		deadline = l.now + t.Milliseconds()
 	}
 	_, err = l.tx.EnqueueJob(l.ctx, db.EnqueueJobParams{

@@ -26,6 +26,7 @@ type Service struct {
 	refused  atomic.Int64 // late writes that changed nothing (STM-5)
 	depth    depthGauge
 	observer Observer
+	limitsOf func(orgID string) Limits
 }
 
 // Observer is told what metrics count. Its functions are called inside transactions, so they must not block, and a
@@ -37,6 +38,23 @@ type Observer struct {
 
 // Observe sets the observer. Call it before the service is used.
 func (s *Service) Observe(o Observer) { s.observer = o }
+
+// Limits are what an organisation may be given while the server runs; the rest of Settings is fixed at its start.
+type Limits struct {
+	QueueTimeout    time.Duration // Settings.QueueTimeout
+	QueueMaxDepth   int64         // Settings.QueueMaxDepth
+	ConcurrencyWait time.Duration // Settings.ConcurrencyWait
+}
+
+// Limit sets where limits come from; without it they are those of Settings. f must answer at once. Call it before the service is used.
+func (s *Service) Limit(f func(orgID string) Limits) { s.limitsOf = f }
+
+func (s *Service) limits(org string) Limits {
+	if s.limitsOf != nil {
+		return s.limitsOf(org)
+	}
+	return s.settings.Limits()
+}
 
 // NewService returns the room over a store.
 func NewService(st *store.Store, settings Settings, env service.Env, log *slog.Logger) *Service {

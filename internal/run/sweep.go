@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -37,7 +38,13 @@ func (s *Service) Settle(tx *store.Tx, runID string) (changed bool, err error) {
 		}
 		return l.changed, l.done()
 	}
+	if slot, found, err := l.slot(""); err != nil || found && !slot.Begun {
+		return false, err // it waits for its concurrency group
+	}
 	for _, j := range jobs {
+		if j.Status == string(ci.JobHeld) && !slices.Contains(l.freed, j.BaseName) {
+			l.freed = append(l.freed, j.BaseName)
+		}
 		if j.Status == string(ci.JobPending) && !j.NeedsSatisfied {
 			if err := l.decide(j.ID, j.BaseName); err != nil {
 				return false, err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -317,16 +316,5 @@ func TestAliasesCannotInflateTheLock(t *testing.T) {
 	_, result, problems := Load([]Source{{Path: FilesDir + "/x.yaml", Data: []byte(text)}})
 	if result != Corrupt || !strings.Contains(string(report(problems)), "lock file would be larger than") {
 		t.Error(result, problems)
-	}
-}
-
-func TestWarningsOfARun(t *testing.T) {
-	f, _ := Compile([]Source{source(t, "testdata/good/planned.yaml")})
-	if got := Warnings(&f.Workflows[0]); !slices.Equal(got, []string{warnConcurrency, warnFailFast, warnMaxParallel}) {
-		t.Error(got)
-	}
-	f, _ = Compile([]Source{source(t, "testdata/good/ci.yaml")})
-	if got := Warnings(&f.Workflows[0]); got != nil {
-		t.Error(got)
 	}
 }

@@ -16,12 +16,9 @@ func (d *decoder) strategy(v value, j *lock.Job) {
 		case "matrix":
 			j.Matrix = d.matrix(v)
 		case "fail-fast":
-			if j.FailFast, _ = d.boolean(v); j.FailFast {
-				d.warnf(v, "", "%s", warnFailFast)
-			}
+			j.FailFast, _ = d.boolean(v)
 		case "max-parallel":
 			j.MaxParallel, _ = d.integer(v, 1, lock.MaxMatrixCells)
-			d.warnf(v, "", "%s", warnMaxParallel)
 		}
 	})
 }

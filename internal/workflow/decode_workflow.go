@@ -145,9 +145,11 @@ func (d *decoder) defaults(v value) lock.RunDefaults {
 
 var concurrencyKeys = keys{name: "concurrency", known: []string{"group", "cancel-in-progress", "max"}}
 
+// maxConcurrent bounds the owners of one concurrency group that may go on at the same time.
+const maxConcurrent = 1000
+
 func (d *decoder) concurrency(v value, scope scope) *lock.Concurrency {
 	out := &lock.Concurrency{}
-	d.warnf(v, "", "%s", warnConcurrency)
 	if v.n.Kind == scalarKind {
 		out.Group = d.template(v, scope)
 		return out
@@ -159,7 +161,7 @@ func (d *decoder) concurrency(v value, scope scope) *lock.Concurrency {
 		case "cancel-in-progress":
 			out.CancelInProgress, _ = d.boolean(v)
 		case "max":
-			out.Max, _ = d.integer(v, 1, 1000)
+			out.Max, _ = d.integer(v, 1, maxConcurrent)
 		}
 	})
 	if v.n.Kind == mappingKind && out.Group == "" {

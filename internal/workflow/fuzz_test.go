@@ -100,7 +100,6 @@ func FuzzParseLock(f *testing.F) {
 		}
 		for i := range got.Workflows {
 			w := &got.Workflows[i]
-			Warnings(w)
 			for k := range w.Jobs {
 				_, _ = Expand(&w.Jobs[k], ExpandContext{})
 			}

@@ -53,6 +53,7 @@ func verify(f *lock.File) []Problem {
 func (v *verifier) workflow(w *lock.Workflow) {
 	v.text("runName", w.RunName, scopeRun)
 	v.texts("env", w.Env, scopeEnv)
+	v.concurrency("concurrency", w.Concurrency, scopeRun)
 	for i := range w.On {
 		v.trigger(fmt.Sprintf("on[%d]", i), &w.On[i])
 	}
@@ -127,9 +128,26 @@ func (v *verifier) job(at string, j *lock.Job, index map[string]int) {
 	v.texts(at+".env", j.Env, scopeJobEnv)
 	v.texts(at+".outputs", j.Outputs, scopeOutputs)
 	v.bare(at+".continueOnError", j.ContinueOnError, scopeRunJob)
+	v.concurrency(at+".concurrency", j.Concurrency, scopeReady)
+	if j.MaxParallel < 0 || j.MaxParallel > lock.MaxMatrixCells {
+		v.errorf(at+".maxParallel", "must be 0 to %d", lock.MaxMatrixCells)
+	}
 	for i := range j.Steps {
 		v.step(fmt.Sprintf("%s.steps[%d]", at, i), &j.Steps[i])
 	}
+}
+
+func (v *verifier) concurrency(at string, c *lock.Concurrency, scope scope) {
+	if c == nil {
+		return
+	}
+	if c.Group == "" {
+		v.errorf(at, "has no group")
+	}
+	if c.Max < 0 || c.Max > maxConcurrent {
+		v.errorf(at, "max must be 0 to %d", maxConcurrent)
+	}
+	v.text(at+".group", c.Group, scope)
 }
 
 func (v *verifier) labels(at string, s lock.Selector) {

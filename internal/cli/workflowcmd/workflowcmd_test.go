@@ -85,11 +85,11 @@ func TestValidateReportsEverything(t *testing.T) {
 		t.Fatalf("empty repository: %d %q %q", code, out, errs)
 	}
 	write(t, dir, ".kici/workflows/a.yaml", "on: psuh\njobs:\n  a:\n    run-on: linux\n    runs-on: linux\n    steps: [{run: x}]\n")
-	write(t, dir, ".kici/workflows/b.yaml", "on: push\nconcurrency: x\njobs:\n  a: {runs-on: linux, steps: [{run: x}]}\n")
+	write(t, dir, ".kici/workflows/b.yaml", "on: push\npermissions: x\njobs:\n  a: {runs-on: linux, steps: [{run: x}]}\n")
 	out, errs, code := invoke(t, dir, "table", "validate")
 	want := `.kici/workflows/a.yaml:1:5: error: unknown trigger "psuh" (did you mean "push"?)
 .kici/workflows/a.yaml:4:5: error: unknown key "run-on" in a job (did you mean "runs-on"?)
-.kici/workflows/b.yaml:2:14: warning: concurrency is not enforced yet: runs of one group may run at the same time
+.kici/workflows/b.yaml:2:14: warning: permissions is ignored: kici gives jobs no token of the forge (remove it)
 `
 	if code != 1 || out != want || errs != "2 errors and 1 warning\n" {
 		t.Fatalf("%d\n%s\n%s", code, out, errs)

@@ -48,7 +48,7 @@ type RunDefaults struct {
 	WorkingDirectory string `json:"workingDirectory,omitempty"`
 }
 
-// Concurrency is a concurrency group (enforced from part 3; D9).
+// Concurrency is a concurrency group (CON-*): at most Max owners, 0 is 1, go on at the same time.
 type Concurrency struct {
 	Group            string `json:"group"`
 	CancelInProgress bool   `json:"cancelInProgress,omitempty"`
@@ -107,8 +107,8 @@ type Job struct {
 	If              string            `json:"if,omitempty"` // expression without ${{ }}; evaluated when ready (D8)
 	Env             map[string]string `json:"env,omitempty"`
 	Matrix          *Matrix           `json:"matrix,omitempty"`
-	FailFast        bool              `json:"failFast,omitempty"`    // enforced from part 3
-	MaxParallel     int               `json:"maxParallel,omitempty"` // enforced from part 3
+	FailFast        bool              `json:"failFast,omitempty"`    // the first failure of a child ends the others (NEED-9)
+	MaxParallel     int               `json:"maxParallel,omitempty"` // children at the same time; 0 is all
 	Outputs         map[string]string `json:"outputs,omitempty"`     // name → expression over steps
 	TimeoutMs       int64             `json:"timeout,omitempty"`
 	ContinueOnError string            `json:"continueOnError,omitempty"` // "true", "false" or an expression over matrix
