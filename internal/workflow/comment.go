@@ -19,7 +19,7 @@ const (
 const maxComment = 64 << 10
 
 var (
-	commentKeys    = keys{name: "issue_comment", known: []string{"types", "source", "body-match"}}
+	commentKeys    = keys{name: "issue_comment", known: []string{"types", "source", "body-match", "repos"}}
 	commentActions = []string{"created", "edited", "deleted"}
 )
 
@@ -36,6 +36,8 @@ func (d *decoder) comment(v value) lock.Trigger {
 				d.errorf(v, "write issue or pr, or leave it out for both", "unknown source %q of a comment", short(s))
 			}
 			t.Source = s
+		case "repos":
+			t.Repos = d.globs(v, false)
 		case "body-match":
 			s, ok := d.word(v)
 			if err := checkBodyMatch(s); ok && err != nil {

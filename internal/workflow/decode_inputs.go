@@ -44,23 +44,26 @@ const (
 
 func (d *decoder) workflowDispatch(v value) lock.Trigger {
 	t := lock.Trigger{Type: TypeDispatch, Manual: true}
-	d.filters(v, dispatchKeys, func(_ string, v value) {
-		if v.isNull() {
+	d.filters(v, dispatchKeys, func(_ string, v value) { t.Inputs = d.inputs(v) })
+	return t
+}
+
+func (d *decoder) inputs(v value) map[string]lock.Input {
+	if v.isNull() {
+		return nil
+	}
+	out := map[string]lock.Input{}
+	d.object(v, keys{name: "inputs"}, func(key string, v value) {
+		if !validID(key) {
+			d.errorf(v, idCure, "%q cannot be the name of an input", short(key))
 			return
 		}
-		t.Inputs = map[string]lock.Input{}
-		d.object(v, keys{name: "inputs"}, func(key string, v value) {
-			if !validID(key) {
-				d.errorf(v, idCure, "%q cannot be the name of an input", short(key))
-				return
-			}
-			t.Inputs[key] = d.input(v)
-		})
-		if len(t.Inputs) > maxInputs {
-			d.errorf(v, "", "there are %d inputs, at most %d are allowed", len(t.Inputs), maxInputs)
-		}
+		out[key] = d.input(v)
 	})
-	return t
+	if len(out) > maxInputs {
+		d.errorf(v, "", "there are %d inputs, at most %d are allowed", len(out), maxInputs)
+	}
+	return out
 }
 
 func (d *decoder) input(v value) lock.Input {

@@ -101,7 +101,13 @@ func (d *decoder) trigger(name string, v value) []lock.Trigger {
 		return one(d.workflowDispatch(v))
 	case "repository_dispatch":
 		t := lock.Trigger{Type: TypeDispatch}
-		d.filters(v, keys{name: name, known: []string{"types"}}, func(_ string, v value) { t.Types = d.words(v) })
+		d.filters(v, keys{name: name, known: []string{"types", "repos"}}, func(key string, v value) {
+			if key == "repos" {
+				t.Repos = d.globs(v, false)
+				return
+			}
+			t.Types = d.words(v)
+		})
 		return one(t)
 	case "schedule":
 		return d.each(v, d.schedule)
@@ -119,7 +125,7 @@ func (d *decoder) trigger(name string, v value) []lock.Trigger {
 
 var pushKeys = keys{
 	name:  "push",
-	known: []string{"branches", "branches-ignore", "tags", "tags-ignore", "paths", "paths-ignore"},
+	known: []string{"branches", "branches-ignore", "tags", "tags-ignore", "paths", "paths-ignore", "repos"},
 }
 
 // push makes up to two triggers of the lock. As on GitHub, filters for branches alone leave tags out, and the other way
@@ -138,6 +144,9 @@ func (d *decoder) push(v value) []lock.Trigger {
 		case "tags", "tags-ignore":
 			byTag = true
 			tags.Patterns = d.patterns(v, key)
+		case "repos":
+			branches.Repos = d.globs(v, false)
+			tags.Repos = branches.Repos
 		default:
 			branches.Paths = d.paths(v, key)
 		}
@@ -156,7 +165,7 @@ func (d *decoder) push(v value) []lock.Trigger {
 
 var pullRequestKeys = keys{
 	name:  "pull_request",
-	known: []string{"types", "branches", "branches-ignore", "source-branches", "paths", "paths-ignore"},
+	known: []string{"types", "branches", "branches-ignore", "source-branches", "paths", "paths-ignore", "repos"},
 }
 
 // pullRequestActions are the actions that a source may report.
@@ -179,6 +188,8 @@ func (d *decoder) pullRequest(v value) lock.Trigger {
 			t.TargetBranches = d.patterns(v, key)
 		case "source-branches":
 			t.SourceBranches = d.patterns(v, key)
+		case "repos":
+			t.Repos = d.globs(v, false)
 		default:
 			t.Paths = d.paths(v, key)
 		}
@@ -187,14 +198,13 @@ func (d *decoder) pullRequest(v value) lock.Trigger {
 }
 
 var (
-	scheduleKeys = keys{name: "schedule", known: []string{"cron", "timezone"}}
+	scheduleKeys = keys{name: "schedule", known: []string{"cron", "timezone", "inputs"}}
 	genericKeys  = keys{name: "generic_webhook", known: []string{"source", "events", "match", "not"}}
 	eventKeys    = keys{name: "kici_event", known: []string{"name", "match", "not", "source"}}
 )
 
 func (d *decoder) schedule(v value) lock.Trigger {
 	t := lock.Trigger{Type: TypeSchedule}
-	d.warnf(v, "", "schedule does not start runs yet: it is read and checked for a later version")
 	good := d.good(func() {
 		d.filters(v, scheduleKeys, func(key string, v value) { d.scheduleField(key, v, &t) })
 	})
@@ -205,6 +215,13 @@ func (d *decoder) schedule(v value) lock.Trigger {
 }
 
 func (d *decoder) scheduleField(key string, v value, t *lock.Trigger) {
+	if key == "inputs" {
+		t.Inputs = d.inputs(v)
+		if _, err := ScheduleInputs(t); err != nil { // nobody is there to give one
+			d.errorf(v, "give it a default, or make it optional", "inputs of a schedule: %s", err)
+		}
+		return
+	}
 	s, ok := d.word(v)
 	switch {
 	case !ok:

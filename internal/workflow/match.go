@@ -86,6 +86,12 @@ func (m *matcher) trigger(t *lock.Trigger) bool {
 	if m.ev.Deleted {
 		return m.record(Check{Check: "deleted", Value: m.ev.Ref, Reason: "the ref was deleted: there is nothing to run"})
 	}
+	repos := m.repos(t)
+	return m.filters(t) && repos
+}
+
+// filters looks at what belongs to the trigger's type.
+func (m *matcher) filters(t *lock.Trigger) bool {
 	switch t.Type {
 	case TypePush:
 		return m.all(m.ordered("branches", t.Branches, m.branch()), m.paths(t))

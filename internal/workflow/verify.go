@@ -78,7 +78,7 @@ func (v *verifier) workflow(w *lock.Workflow) {
 }
 
 func (v *verifier) trigger(at string, t *lock.Trigger) {
-	for _, list := range [][]string{t.Branches, t.Patterns, t.Paths, t.TargetBranches, t.SourceBranches} {
+	for _, list := range [][]string{t.Branches, t.Patterns, t.Paths, t.TargetBranches, t.SourceBranches, t.Repos} {
 		for _, p := range list {
 			if err := checkGlob(p); err != nil {
 				v.errorf(at, "invalid pattern %q: %s", short(p), err)
@@ -99,6 +99,8 @@ func (v *verifier) trigger(at string, t *lock.Trigger) {
 	case TypeSchedule:
 		v.fail(at+".cronExpression", checkCron(t.Cron))
 		v.fail(at+".timezone", checkTimezone(t.Timezone))
+		_, err := ScheduleInputs(t)
+		v.fail(at+".inputs", err)
 	case TypeComment:
 		if t.BodyMatch != "" {
 			v.fail(at+".bodyMatch", checkBodyMatch(t.BodyMatch))

@@ -84,6 +84,7 @@ type Trigger struct {
 
 	Sources         []string `json:"sources,omitempty"`       // lifecycle: repositories
 	AccumulateForMs int64    `json:"accumulateFor,omitempty"` // workflows_failed_batch
+	Repos           []string `json:"repos,omitempty"`         // push, tag, pr, comment, dispatch: makes the workflow global (GLB-1); '!' excludes (WF-14)
 }
 
 // Input describes one typed input (WF-9). Type is string, number, integer, boolean or enum ("choice" in YAML).
