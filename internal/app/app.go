@@ -35,6 +35,7 @@ import (
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/scaler"
+	"github.com/kici-go/kici/internal/schedule"
 	"github.com/kici-go/kici/internal/secret"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/setting"
@@ -110,6 +111,7 @@ type Server struct {
 	http     *http.Server
 
 	registrations *registration.Service
+	schedules     *schedule.Service
 
 	closers []closer // in the order in which they were opened
 	started chan struct{}
@@ -304,7 +306,7 @@ func (s *Server) openRooms(context.Context) error {
 	factories := sourceFactories(repos)
 	s.openForges(repos, factories)
 	maps.Copy(factories, s.o.Outside.Sources)
-	s.registrations = registration.New(s.store, s.env, s.log)
+	s.openRegistry()
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
 		Runs: ingressRuns{s.runs}, Registrations: s.registrations, BaseURL: s.URL,

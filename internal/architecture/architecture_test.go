@@ -67,6 +67,7 @@ var rooms = map[string][]string{
 	"internal/registration": {service},
 	"internal/run":          {service},
 	"internal/scaler":       {service, "internal/scaler/backend"},
+	"internal/schedule":     {service},
 	"internal/secret":       {service},
 	"internal/setting":      {service},
 
@@ -98,7 +99,7 @@ var groups = map[string][]string{
 	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/diagnose", "internal/store", "internal/workflow", "internal/placement", "internal/plan", "internal/scaler/backend", "internal/source="},
 	services: {
 		"internal/access", "internal/check", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
-		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/secret", "internal/setting", "internal/blob",
+		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/schedule", "internal/secret", "internal/setting", "internal/blob",
 	},
 }
 

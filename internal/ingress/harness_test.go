@@ -122,6 +122,11 @@ func (r *realRuns) PlanFailed(f FailedRun) PlannedRun {
 	})
 }
 
+// noEvents drops what registrations tell.
+type noEvents struct{}
+
+func (noEvents) EmitTx(*store.Tx, registration.Event) error { return nil }
+
 // newWorld makes the intake without running it.
 func newWorld(t testing.TB, st *store.Store, change ...func(*Deps)) *world {
 	t.Helper()
@@ -132,7 +137,7 @@ func newWorld(t testing.TB, st *store.Store, change ...func(*Deps)) *world {
 	w.deps = Deps{
 		Store: st, InstanceID: "one", Secrets: w.secrets, Env: env, Log: log, Metrics: obs.NewMetrics(),
 		Runs:          &realRuns{runs: run.NewService(st, run.DefaultSettings(), env, log)},
-		Registrations: registration.New(st, env, log),
+		Registrations: registration.New(registration.Deps{Store: st, Events: noEvents{}, Env: env, Log: log}),
 		BaseURL:       func() string { return "http://kici.test" },
 		Factories: map[string]Factory{
 			local.Kind:   func(c source.Config) (source.Source, error) { return local.New(c, repos) },

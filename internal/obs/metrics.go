@@ -40,6 +40,11 @@ type Metrics struct {
 	Unroutable prometheus.Counter
 	StaleFound prometheus.Counter
 
+	// Schedules.
+	ScheduleFires    prometheus.Counter
+	ScheduleFailures *prometheus.CounterVec // reason: invalid, error
+	ScheduleTick     prometheus.Histogram
+
 	// Cluster and fleet.
 	AgentsActive     prometheus.Gauge
 	AgentDisconnects *prometheus.CounterVec // reason
@@ -75,6 +80,7 @@ func NewMetrics() *Metrics {
 	m.ingress()
 	m.runs()
 	m.queue()
+	m.schedules()
 	m.fleet()
 	m.scaler()
 	m.events()

@@ -18,6 +18,7 @@ type index struct {
 	version   int64
 	entries   map[string]*entry    // by id
 	byTrigger map[trigger][]*entry // enabled ones, in order of id
+	globals   map[trigger][]*entry // of those, the global ones
 }
 
 type trigger struct{ org, kind string }
@@ -34,14 +35,40 @@ func (s *Service) Triggered(ctx context.Context, orgID, triggerType string) (ite
 	if err != nil {
 		return nil, err
 	}
-	found := ix.byTrigger[trigger{orgID, triggerType}]
+	return yields(ix.byTrigger[trigger{orgID, triggerType}]), nil
+}
+
+// ByID returns a registration, disabled or not, and its workflow, which is nil when this binary cannot read it. ok is false when there is
+// none.
+func (s *Service) ByID(ctx context.Context, id string) (row db.WorkflowRegistration, w *lock.Workflow, ok bool, err error) {
+	ix, err := s.current(ctx)
+	if err != nil {
+		return row, nil, false, err
+	}
+	e := ix.entry(id)
+	if e == nil {
+		return row, nil, false, nil
+	}
+	return e.row, e.workflow, true, nil
+}
+
+// Globals yields the organisation's enabled global registrations that have a trigger of this type (REG-4, GLB-1), as Triggered does.
+func (s *Service) Globals(ctx context.Context, orgID, triggerType string) (iter.Seq2[db.WorkflowRegistration, *lock.Workflow], error) {
+	ix, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return yields(ix.globals[trigger{orgID, triggerType}]), nil
+}
+
+func yields(found []*entry) iter.Seq2[db.WorkflowRegistration, *lock.Workflow] {
 	return func(yield func(db.WorkflowRegistration, *lock.Workflow) bool) {
 		for _, e := range found {
 			if !yield(e.row, e.workflow) {
 				return
 			}
 		}
-	}, nil
+	}
 }
 
 // current returns an index that is not older than the call.
@@ -77,7 +104,7 @@ func version(ctx context.Context, q *db.Queries) (int64, error) {
 
 // load reads version and rows in one snapshot. What did not change since old is not decoded again.
 func (s *Service) load(ctx context.Context, old *index) (*index, error) {
-	ix := &index{entries: map[string]*entry{}, byTrigger: map[trigger][]*entry{}}
+	ix := &index{entries: map[string]*entry{}, byTrigger: map[trigger][]*entry{}, globals: map[trigger][]*entry{}}
 	var rows []db.WorkflowRegistration
 	err := s.st.Snapshot(ctx, func(tx *store.Tx) error {
 		var err error
@@ -104,6 +131,9 @@ func (s *Service) load(ctx context.Context, old *index) (*index, error) {
 		for kind := range strings.SplitSeq(strings.Trim(row.TriggerTypes, ","), ",") {
 			key := trigger{row.OrgID, kind}
 			ix.byTrigger[key] = append(ix.byTrigger[key], e)
+			if row.IsGlobal {
+				ix.globals[key] = append(ix.globals[key], e)
+			}
 		}
 	}
 	return ix, nil

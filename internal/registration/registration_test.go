@@ -3,8 +3,10 @@ package registration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,10 +19,24 @@ import (
 )
 
 func newService(st *store.Store) *Service {
-	return New(st, service.Env{Now: time.Now, NewID: ci.NewID}, slog.New(slog.DiscardHandler))
+	return New(Deps{Store: st, Events: &told{}, Env: service.Env{Now: time.Now, NewID: ci.NewID}, Log: slog.New(slog.DiscardHandler)})
 }
 
-func seed(t *testing.T, st *store.Store) {
+// told is what was emitted, of transactions that committed or not.
+type told struct {
+	mu     sync.Mutex
+	events []Event
+	fail   error
+}
+
+func (o *told) EmitTx(_ *store.Tx, e Event) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
+	return o.fail
+}
+
+func seedOrg(t *testing.T, st *store.Store) {
 	t.Helper()
 	if err := st.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertOrg(t.Context(), "default", 1) }); err != nil {
 		t.Fatal(err)
@@ -81,7 +97,7 @@ func want(t *testing.T, got []string, want ...string) {
 
 func TestSyncReplacesAndPrunes(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		syncAt(t, s, scopeAt("c1", 1), "d1", workflowNamed("a", "push", "generic_webhook", "push"), workflowNamed("b", "generic_webhook"), workflowNamed("none"))
 		want(t, names(t, s, "push"), "a@c1")
@@ -100,7 +116,7 @@ func TestSyncReplacesAndPrunes(t *testing.T) {
 
 func TestXC25OlderDeliveryDoesNotOverwrite(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		if !syncAt(t, s, scopeAt("new", 20), "d2", workflowNamed("a", "push")) {
 			t.Fatal("first sync refused")
@@ -122,7 +138,7 @@ func TestXC25OlderDeliveryDoesNotOverwrite(t *testing.T) {
 
 func TestXC26RowsAndVersionAreOneTransaction(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		crash := errors.New("crash")
 		err := st.Write(t.Context(), func(tx *store.Tx) error {
@@ -148,7 +164,7 @@ func TestXC26RowsAndVersionAreOneTransaction(t *testing.T) {
 // Nobody calls the second service: it has no subscription and learns from the version alone.
 func TestXC27MissedNotificationIsSeenAtTheMatch(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		one, two := newService(st), newService(st)
 		want(t, names(t, two, "push"))
 		syncAt(t, one, scopeAt("c1", 1), "d1", workflowNamed("a", "push"))
@@ -166,11 +182,12 @@ func TestXC27MissedNotificationIsSeenAtTheMatch(t *testing.T) {
 
 func TestXC28ManualRegistrationPrunesNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		syncAt(t, s, scopeAt("c1", 1), "d1", workflowNamed("a", "push"), workflowNamed("b", "push"))
-		if err := s.Register(t.Context(), scopeAt("c2", 2), []lock.Workflow{workflowNamed("b", "push"), workflowNamed("c", "push")}); err != nil {
-			t.Fatal(err)
+		after, err := s.Register(t.Context(), scopeAt("c2", 2), []lock.Workflow{workflowNamed("b", "push"), workflowNamed("c", "push")})
+		if err != nil || after != 2 {
+			t.Fatal(after, err)
 		}
 		want(t, names(t, s, "push"), "a@c1", "b@c2", "c@c2")
 	})
@@ -178,7 +195,7 @@ func TestXC28ManualRegistrationPrunesNothing(t *testing.T) {
 
 func TestDisableKeepsTheRow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		syncAt(t, s, scopeAt("c1", 1), "d1", workflowNamed("a", "push"), workflowNamed("b", "push"))
 		rows, err := st.Read().RegistrationsOfOrg(t.Context(), "default")
@@ -203,7 +220,7 @@ func TestDisableKeepsTheRow(t *testing.T) {
 
 func TestForgetRemovesASourcesRegistrations(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		syncAt(t, s, scopeAt("c1", 1), "d1", workflowNamed("a", "push"))
 		other := scopeAt("c1", 1)
@@ -219,11 +236,11 @@ func TestForgetRemovesASourcesRegistrations(t *testing.T) {
 
 func TestUnreadableEntryDoesNotHideTheOthers(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, st *store.Store) {
-		seed(t, st)
+		seedOrg(t, st)
 		s := newService(st)
 		syncAt(t, s, scopeAt("c1", 1), "d1", workflowNamed("a", "push"))
 		err := st.Write(t.Context(), func(tx *store.Tx) error {
-			err := tx.UpsertRegistration(t.Context(), db.UpsertRegistrationParams{
+			_, err := tx.UpsertRegistration(t.Context(), db.UpsertRegistrationParams{
 				ID: "x", OrgID: "default", RoutingKey: "k", Repo: "r", Workflow: "broken", LockEntry: "{", TriggerTypes: ",push,",
 			})
 			return errors.Join(err, bump(t.Context(), tx, "default"))
@@ -237,7 +254,7 @@ func TestUnreadableEntryDoesNotHideTheOthers(t *testing.T) {
 
 func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 	st := storetest.SQLite(t)
-	seed(t, st)
+	seedOrg(t, st)
 	s := newService(st)
 	done := make(chan error)
 	for i := range 4 {
@@ -245,7 +262,8 @@ func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 			var err error
 			for j := range 10 {
 				if i == 0 {
-					err = errors.Join(err, s.Register(context.Background(), scopeAt("c", int64(j)), []lock.Workflow{workflowNamed("a", "push")}))
+					_, e := s.Register(context.Background(), scopeAt(fmt.Sprint("c", j), int64(j)), []lock.Workflow{workflowNamed("a", "push")})
+					err = errors.Join(err, e)
 				} else {
 					_, e := s.Triggered(context.Background(), "default", "push")
 					err = errors.Join(err, e)
@@ -259,4 +277,9 @@ func TestIndexIsSafeForConcurrentUse(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(context.Background())
 }

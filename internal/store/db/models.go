@@ -490,6 +490,7 @@ type Schedule struct {
 	Timezone       string
 	OrgID          string
 	LastFiredAt    int64
+	NextAt         sql.NullInt64
 	LastEventID    string
 	Error          string
 }

@@ -100,6 +100,31 @@ func (q *Queries) LockRegistrationSync(ctx context.Context, routingKey string, r
 	return i, err
 }
 
+const registrationForUpdate = `-- name: RegistrationForUpdate :one
+SELECT id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha, default_branch, source_file, disabled, is_global, synced_at FROM workflow_registrations WHERE org_id = $1 AND id = $2 FOR UPDATE
+`
+
+func (q *Queries) RegistrationForUpdate(ctx context.Context, orgID string, iD string) (WorkflowRegistration, error) {
+	row := q.db.QueryRowContext(ctx, registrationForUpdate, orgID, iD)
+	var i WorkflowRegistration
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.RoutingKey,
+		&i.Repo,
+		&i.Workflow,
+		&i.LockEntry,
+		&i.TriggerTypes,
+		&i.CommitSha,
+		&i.DefaultBranch,
+		&i.SourceFile,
+		&i.Disabled,
+		&i.IsGlobal,
+		&i.SyncedAt,
+	)
+	return i, err
+}
+
 const registrationSync = `-- name: RegistrationSync :one
 SELECT routing_key, repo, commit_sha, received_at, delivery_id FROM registration_syncs WHERE routing_key = $1 AND repo = $2
 `
@@ -266,7 +291,7 @@ func (q *Queries) SetRegistrationDisabled(ctx context.Context, disabled bool, or
 	return result.RowsAffected()
 }
 
-const upsertRegistration = `-- name: UpsertRegistration :exec
+const upsertRegistration = `-- name: UpsertRegistration :one
 INSERT INTO workflow_registrations (id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha,
   default_branch, source_file, disabled, is_global, synced_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, FALSE, $11, $12)
@@ -274,6 +299,7 @@ ON CONFLICT (routing_key, repo, workflow) DO UPDATE SET
   org_id = excluded.org_id, lock_entry = excluded.lock_entry, trigger_types = excluded.trigger_types,
   commit_sha = excluded.commit_sha, default_branch = excluded.default_branch, source_file = excluded.source_file,
   is_global = excluded.is_global, synced_at = excluded.synced_at
+RETURNING id, disabled
 `
 
 type UpsertRegistrationParams struct {
@@ -291,8 +317,13 @@ type UpsertRegistrationParams struct {
 	SyncedAt      int64
 }
 
-func (q *Queries) UpsertRegistration(ctx context.Context, arg UpsertRegistrationParams) error {
-	_, err := q.db.ExecContext(ctx, upsertRegistration,
+type UpsertRegistrationRow struct {
+	ID       string
+	Disabled bool
+}
+
+func (q *Queries) UpsertRegistration(ctx context.Context, arg UpsertRegistrationParams) (UpsertRegistrationRow, error) {
+	row := q.db.QueryRowContext(ctx, upsertRegistration,
 		arg.ID,
 		arg.OrgID,
 		arg.RoutingKey,
@@ -306,5 +337,7 @@ func (q *Queries) UpsertRegistration(ctx context.Context, arg UpsertRegistration
 		arg.IsGlobal,
 		arg.SyncedAt,
 	)
-	return err
+	var i UpsertRegistrationRow
+	err := row.Scan(&i.ID, &i.Disabled)
+	return i, err
 }

@@ -86,10 +86,13 @@ CREATE TABLE schedules (
   timezone        TEXT NOT NULL,
   org_id          TEXT NOT NULL,
   last_fired_at   BIGINT NOT NULL, -- the instant that was due, or when it was seeded
+  next_at         BIGINT,          -- when it is due next; null while its registration is disabled, or with an error
   last_event_id   TEXT NOT NULL,   -- '' until it has fired
   error           TEXT NOT NULL,   -- why it cannot fire, '' when it can (CRN-1)
   PRIMARY KEY (registration_id, expression, timezone)
 );
+CREATE INDEX schedules_due ON schedules (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedules_org ON schedules (org_id);
 
 -- Concurrency groups (CON-*). The group's row is the lock; a slot is a place in it.
 CREATE TABLE concurrency_groups (

@@ -9,14 +9,18 @@ SELECT * FROM workflow_registrations WHERE routing_key = $1 AND repo = $2 ORDER 
 -- name: RegistrationsOfOrg :many
 SELECT * FROM workflow_registrations WHERE org_id = $1 ORDER BY repo, workflow;
 
--- name: UpsertRegistration :exec
+-- name: UpsertRegistration :one
 INSERT INTO workflow_registrations (id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha,
   default_branch, source_file, disabled, is_global, synced_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, FALSE, $11, $12)
 ON CONFLICT (routing_key, repo, workflow) DO UPDATE SET
   org_id = excluded.org_id, lock_entry = excluded.lock_entry, trigger_types = excluded.trigger_types,
   commit_sha = excluded.commit_sha, default_branch = excluded.default_branch, source_file = excluded.source_file,
-  is_global = excluded.is_global, synced_at = excluded.synced_at;
+  is_global = excluded.is_global, synced_at = excluded.synced_at
+RETURNING id, disabled;
+
+-- name: RegistrationForUpdate :one
+SELECT * FROM workflow_registrations WHERE org_id = $1 AND id = $2 FOR UPDATE;
 
 -- name: DeleteRegistration :execrows
 DELETE FROM workflow_registrations WHERE id = $1;
