@@ -121,9 +121,9 @@ func (v *events) EmitTx(tx *store.Tx, e Event) (string, error) {
 	fail := v.fail
 	v.mu.Unlock()
 	id := ci.NewID()
-	err := tx.InsertScheduleEvent(context.Background(), db.InsertScheduleEventParams{
+	err := tx.InsertEvent(context.Background(), db.InsertEventParams{
 		ID: id, OrgID: e.OrgID, EventName: EventFire, Payload: string(e.Payload), SourceRepo: e.Repo, SourceRoutingKey: e.RoutingKey,
-		CreatedAt: tx.Now(), ExpiresAt: tx.Now() + 1000, RegistrationID: e.RegistrationID,
+		TargetRepos: "[]", Emitter: "orchestrator", CreatedAt: tx.Now(), ExpiresAt: tx.Now() + 1000, RegistrationID: e.RegistrationID,
 	})
 	if err == nil && fail != nil {
 		err = fail(e)

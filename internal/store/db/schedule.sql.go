@@ -39,17 +39,6 @@ func (q *Queries) ClaimSchedule(ctx context.Context, arg ClaimScheduleParams) (i
 	return result.RowsAffected()
 }
 
-const countSchedules = `-- name: CountSchedules :one
-SELECT COUNT(*) FROM schedules WHERE error <> ''
-`
-
-func (q *Queries) CountSchedules(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countSchedules)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const dropSchedule = `-- name: DropSchedule :execrows
 DELETE FROM schedules WHERE registration_id = $1 AND expression = $2 AND timezone = $3
 `
@@ -119,40 +108,6 @@ func (q *Queries) DueSchedules(ctx context.Context, now int64, maxRows int32) ([
 		return nil, err
 	}
 	return items, nil
-}
-
-const insertScheduleEvent = `-- name: InsertScheduleEvent :exec
-INSERT INTO kici_events (
-  id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, registration_id
-) VALUES ($1, $2, $3, $4, $5, $6, '', '', '[]', 0, FALSE, '', 0, '', '', $7, $8, $9)
-`
-
-type InsertScheduleEventParams struct {
-	ID               string
-	OrgID            string
-	EventName        string
-	Payload          string
-	SourceRepo       string
-	SourceRoutingKey string
-	CreatedAt        int64
-	ExpiresAt        int64
-	RegistrationID   string
-}
-
-func (q *Queries) InsertScheduleEvent(ctx context.Context, arg InsertScheduleEventParams) error {
-	_, err := q.db.ExecContext(ctx, insertScheduleEvent,
-		arg.ID,
-		arg.OrgID,
-		arg.EventName,
-		arg.Payload,
-		arg.SourceRepo,
-		arg.SourceRoutingKey,
-		arg.CreatedAt,
-		arg.ExpiresAt,
-		arg.RegistrationID,
-	)
-	return err
 }
 
 const nextScheduleAt = `-- name: NextScheduleAt :many

@@ -60,12 +60,3 @@ SELECT r.* FROM workflow_registrations r
 WHERE r.trigger_types LIKE '%,schedule,%' AND NOT EXISTS (SELECT 1 FROM schedules s WHERE s.registration_id = r.id)
   AND r.id > CAST(sqlc.arg(after_id) AS TEXT)
 ORDER BY r.id LIMIT CAST(sqlc.arg(max_rows) AS INTEGER);
-
--- name: CountSchedules :one
-SELECT COUNT(*) FROM schedules WHERE error <> '';
-
--- name: InsertScheduleEvent :exec
-INSERT INTO kici_events (
-  id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, registration_id
-) VALUES ($1, $2, $3, $4, $5, $6, '', '', '[]', 0, FALSE, '', 0, '', '', $7, $8, $9);
