@@ -23,8 +23,9 @@ type outbox struct {
 	mu      sync.Mutex
 	seq     int64
 	pending []report
-	sent    int  // of pending, on this connection
-	open    bool // there is a connection, as far as is known; after a failure not until resume
+	sent    int           // of pending, on this connection
+	open    bool          // there is a connection, as far as is known; after a failure not until resume
+	known   chan struct{} // closed when the first report is acknowledged
 	drained chan struct{}
 	closed  bool // nothing is added any more
 }
@@ -36,7 +37,7 @@ type report struct {
 }
 
 func newOutbox(send func(string, any) bool, quiet func() time.Duration) *outbox {
-	return &outbox{send: send, quiet: quiet, wake: service.NewWake(), drained: make(chan struct{}), open: true}
+	return &outbox{send: send, quiet: quiet, wake: service.NewWake(), known: make(chan struct{}), drained: make(chan struct{}), open: true}
 }
 
 // add queues a report; build gets its sequence number.
@@ -65,9 +66,21 @@ func (o *outbox) ack(seq int64) {
 	}
 	o.pending = o.pending[n:]
 	o.sent = max(o.sent-n, 0)
+	if n > 0 {
+		o.acked()
+	}
 	o.finish()
 	o.mu.Unlock()
 	o.wake.Signal()
+}
+
+// acked is called with mu held.
+func (o *outbox) acked() {
+	select {
+	case <-o.known:
+	default:
+		close(o.known)
+	}
 }
 
 // finish is called with mu held.

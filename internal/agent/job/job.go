@@ -45,7 +45,7 @@ const (
 	InitCheckout  = "checkout"
 )
 
-// Config is what a job needs. All fields but Version, Workspace and Fill are required.
+// Config is what a job needs. All fields but Version, Workspace, Fill and Begun are required.
 type Config struct {
 	Spec        wire.JobSpec
 	Dir         string // the job's private directory, existing and empty
@@ -61,8 +61,11 @@ type Config struct {
 	Fill   func(ctx context.Context, workspace string, log io.Writer) error
 	Spool  *spool.Spool
 	Report func(wire.StepStatus) // Seq is filled in by the receiver; never blocks for long
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Begun, if not nil, is closed when the orchestrator has noted that the job runs here. No step runs before that: until then the
+	// job may be given to another agent.
+	Begun <-chan struct{}
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Outcome is how a job ended.
@@ -176,6 +179,7 @@ func (j *Job) Run() Outcome {
 		out.InitFailure, out.Error = kind, j.mask.String(err.Error())
 		j.skipAll()
 	} else {
+		j.awaitBegun()
 		j.runSteps()
 		out.Outputs, err = j.outputs()
 		if err != nil {
@@ -186,6 +190,18 @@ func (j *Job) Run() Outcome {
 	j.verdict(&out)
 	out.Error, out.FinishedAt = clip(out.Error, maxErrorBytes), j.now()
 	return out
+}
+
+// awaitBegun waits until the orchestrator knows that the job runs here, or until it is stopped. While the workspace was made, the
+// answer has nearly always come.
+func (j *Job) awaitBegun() {
+	if j.cfg.Begun == nil {
+		return
+	}
+	select {
+	case <-j.cfg.Begun:
+	case <-j.soft.Done():
+	}
 }
 
 // verdict decides the status. A cancel that came after the last step changes nothing any more (STM-6).
