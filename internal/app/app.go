@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -51,6 +52,7 @@ const (
 // Options say what server to build. The zero value of a field is its default.
 type Options struct {
 	DataDir     string // "" is DefaultDataDir
+	StorageDir  string // logs and other files; "" is a folder of DataDir. The servers of one cluster share it
 	DatabaseURL string // postgres://…; "" is SQLite in the data directory
 	Host        string // "" is loopback
 	Port        int    // 0 picks a free one
@@ -258,13 +260,17 @@ func (s *Server) identify(ctx context.Context) (err error) {
 	if s.o.ClusterName != "" && s.o.ClusterName != s.cluster.Name {
 		s.log.Warn("the cluster has a name already; KICI_CLUSTER_NAME is for the first start only", "component", "app", "cluster", s.cluster.Name)
 	}
-	if s.blobs, err = blob.Open(s.data.File(blobsFolder)); err != nil {
+	files := s.o.StorageDir
+	if files == "" {
+		files = s.data.File(blobsFolder)
+	}
+	if s.blobs, err = blob.Open(files); err != nil {
 		return err
 	}
 	s.opened("blob store", s.blobs.Close)
 	err = cluster.ClaimStorage(ctx, s.blobs, s.cluster)
 	if errors.Is(err, cluster.ErrForeign) {
-		return fmt.Errorf("%w; name the data directory of this database, or, to give it these files, remove %s", err, s.data.File(blobsFolder, cluster.Sentinel))
+		return fmt.Errorf("%w; name the data directory of this database, or, to give it these files, remove %s", err, filepath.Join(files, cluster.Sentinel))
 	}
 	return err
 }

@@ -25,7 +25,7 @@ type serverFlags struct {
 
 // flagVariables maps flags to the variables that set them when the flag is not given.
 var flagVariables = map[string]string{
-	"data-dir": "KICI_DATA_DIR", "database-url": "KICI_DATABASE_URL", "host": "KICI_HOST", "port": "KICI_PORT",
+	"data-dir": "KICI_DATA_DIR", "storage-dir": "KICI_STORAGE_DIR", "database-url": "KICI_DATABASE_URL", "host": "KICI_HOST", "port": "KICI_PORT",
 	"base-path": "KICI_BASE_PATH", "public-url": "KICI_PUBLIC_URL", "on-stop": "KICI_ON_STOP", "role": "KICI_ROLE",
 	"log-format": "KICI_LOG_FORMAT", "log-level": "KICI_LOG_LEVEL", "scaler-config": "KICI_SCALER_CONFIG_PATH", "scaler-config-dir": "KICI_SCALER_CONFIG_DIR",
 	"run-as": "KICI_RUN_AS", "allow-root": "KICI_ALLOW_ROOT", "agent-url": "KICI_ORCHESTRATOR_URL",
@@ -52,6 +52,7 @@ func ServerCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.DataDir, "data-dir", DefaultDataDir(), "directory for everything that is kept")
+	flags.StringVar(&f.StorageDir, "storage-dir", "", "directory for logs and other files (default: in the data directory); the servers of one cluster share it")
 	flags.StringVar(&f.DatabaseURL, "database-url", "", "postgres://… instead of SQLite in the data directory")
 	flags.StringVar(&f.Host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&f.Port, "port", 4000, "port to listen on; 0 picks a free one")
