@@ -26,7 +26,7 @@ func (s *Service) Insert(tx *store.Tx, p Planned) (runID string, created bool, e
 	if err != nil || !created {
 		return l.run.ID, false, err
 	}
-	if err := l.insertJobs(p); err != nil {
+	if err := l.insertJobs(p, 0); err != nil {
 		return "", false, fmt.Errorf("insert jobs: %w", err)
 	}
 	if err := l.letIn(p); err != nil {
@@ -169,10 +169,11 @@ func (l *life) owner(key sql.NullString) (string, error) {
 	return id, nil
 }
 
-func (l *life) insertJobs(p Planned) error {
+// insertJobs writes the jobs, from the given place in the run on, with their edges.
+func (l *life) insertJobs(p Planned, from int) error {
 	for i, j := range p.Jobs {
 		row := db.InsertRunJobParams{
-			ID: j.ID, RunID: l.run.ID, OrgID: l.run.OrgID, Idx: int64(i), Name: j.Name, BaseName: j.Def.Name, DisplayName: j.Display,
+			ID: j.ID, RunID: l.run.ID, OrgID: l.run.OrgID, Idx: int64(from + i), Name: j.Name, BaseName: j.Def.Name, DisplayName: j.Display,
 			Status: string(ci.JobPending), Matrix: j.Matrix, FanoutIndex: int64(j.Index), FanoutTotal: int64(j.Total),
 			ContinueOnError: j.ContinueOnError, TimeoutMs: j.Def.TimeoutMs, CreatedAt: l.now, LockJob: j.Text, Outputs: "{}",
 		}

@@ -142,7 +142,11 @@ func (s *Service) planRerun(ctx context.Context, tx *store.Tx, req RerunRequest,
 	if err != nil {
 		return Planned{}, fmt.Errorf("read jobs: %w", err)
 	}
-	if !p.keepResults(jobs) {
+	additions, err := tx.JobAdditionsOfRun(ctx, old.ID)
+	if err != nil {
+		return Planned{}, fmt.Errorf("read added jobs: %w", err)
+	}
+	if !p.keepResults(jobs, addersOfBad(jobs, additions)) {
 		return Planned{}, fmt.Errorf("%w: every job of it succeeded, so there is nothing to run again; run all of it instead", ErrNotRerunnable)
 	}
 	return p, nil
@@ -164,8 +168,8 @@ func decodeRun(old db.RunForRerunRow, n *New) error {
 }
 
 // keepResults lets the jobs keep the result they had that ended well, or were skipped, and need no job that runs again. It
-// reports whether any job is left to run.
-func (p *Planned) keepResults(old []db.RunJobsRow) bool {
+// reports whether any job is left to run. redo names jobs that run again whatever they came to.
+func (p *Planned) keepResults(old []db.RunJobsRow, redo map[string]bool) bool {
 	before := map[string]db.RunJobsRow{}
 	for _, j := range old {
 		before[j.Name] = j
@@ -174,7 +178,7 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 	some := false
 	for i, j := range p.Jobs {
 		o, had := before[j.Name]
-		again[i] = !had || ci.JobStatus(o.Status) == ci.JobCancelled || ci.JobStatus(o.Status).Failure() && !o.AllowedFailure
+		again[i] = !had || redo[j.Name] || bad(o)
 		some = some || again[i]
 	}
 	if !some {
@@ -197,6 +201,31 @@ func (p *Planned) keepResults(old []db.RunJobsRow) bool {
 		p.Warnings = append(p.Warnings, clip("not run again, with the result of the earlier run: "+strings.Join(kept, ", "), 1000))
 	}
 	return true
+}
+
+func bad(j db.RunJobsRow) bool {
+	return ci.JobStatus(j.Status) == ci.JobCancelled || ci.JobStatus(j.Status).Failure() && !j.AllowedFailure
+}
+
+// addersOfBad names the jobs whose steps added a job that did not end well, directly or through others: the new run has the added
+// jobs only when they are added again.
+func addersOfBad(jobs []db.RunJobsRow, additions []db.JobAdditionsOfRunRow) map[string]bool {
+	redo, name := map[string]bool{}, map[string]string{}
+	for _, j := range jobs {
+		redo[j.Name], name[j.ID] = bad(j), j.Name
+	}
+	for grew := true; grew; {
+		grew = false
+		for _, a := range additions {
+			var added []string
+			_ = json.Unmarshal([]byte(a.Jobs), &added) // our own JSON
+			by := name[a.ByJobID]
+			if !redo[by] && slices.ContainsFunc(added, func(n string) bool { return redo[n] }) {
+				redo[by], grew = true, true
+			}
+		}
+	}
+	return redo
 }
 
 // spread adds to again what needs, directly or through others, something that is in it.

@@ -19,6 +19,7 @@ type decoder struct {
 	lines    []string // of data, made when a position inside a text is first needed
 	problems []Problem
 	errors   int   // of problems that are not warnings
+	partial  bool  // the text is a part of something: names that it lacks may be there
 	refs     []use // uses of contexts, checked when all names are known
 }
 

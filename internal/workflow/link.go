@@ -23,7 +23,7 @@ func (d *decoder) link(jobs []jobNode) {
 	for i := range jobs {
 		j := &jobs[i]
 		for k, n := range j.job.Needs {
-			if _, ok := index[n.Job]; !ok {
+			if _, ok := index[n.Job]; !ok && !d.partial {
 				d.errorf(j.needs[k], suggest.Cure(n.Job, names), "job %q needs %q, which does not exist", j.job.Name, short(n.Job))
 			}
 		}
@@ -123,7 +123,7 @@ func (d *decoder) checkRefs(w *lock.Workflow, jobs []jobNode) {
 
 func (d *decoder) warnRefs(refs []use, check func(use) (message, cure string)) {
 	for _, u := range refs {
-		if message, cure := check(u); message != "" {
+		if message, cure := check(u); message != "" && !d.unknownHere(u) {
 			d.addAt(u.in, u.Off, Problem{Message: message, Cure: cure, Warning: true})
 		}
 	}
