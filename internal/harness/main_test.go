@@ -30,6 +30,10 @@ type serverRole struct {
 	SmallDisk   bool   // the data directory is on a disk on which /ready would fail
 	GapEvery    time.Duration
 	GapConfirm  time.Duration
+	StorageDir  string        // "" is in DataDir
+	SecretKey   string        // "" is one of its own
+	PublicURL   string        // "" is its own address
+	Grace       time.Duration // for an agent whose link is lost; 0 is the default
 }
 
 const roleVariable = "HARNESS_SERVER"
@@ -60,7 +64,7 @@ func serve(text string) int {
 	defer stop()
 	s, err := app.NewServer(ctx, app.Options{
 		DataDir: r.DataDir, DatabaseURL: r.DatabaseURL, Port: r.Port, OnStop: r.OnStop, AllowRoot: os.Geteuid() == 0,
-		Environ: os.Environ(), Log: log, StoreHooks: r.hook, Tune: r.tune,
+		Environ: os.Environ(), Log: log, StoreHooks: r.hook, Tune: r.tune, StorageDir: r.StorageDir, SecretKey: r.SecretKey, PublicURL: r.PublicURL,
 	})
 	if err == nil {
 		err = s.Run(ctx)
@@ -75,6 +79,9 @@ func serve(text string) int {
 func (r serverRole) tune(t *app.Tuning) {
 	if r.SmallDisk {
 		t.DiskFail, t.DiskWarn = 1, 1
+	}
+	if r.Grace > 0 {
+		t.Dispatch.RecoveryGrace = r.Grace
 	}
 	t.Ingress.GapEvery, t.Ingress.GapConfirm = r.GapEvery, r.GapConfirm
 }
