@@ -157,7 +157,7 @@ type Why struct {
 	AsOf     *Time    `json:"asOf,omitempty"` // when the reasons were decided
 }
 
-// Reason is one sentence of Why (kinds: placement.ReasonKind, and need, held, cancelled, ended, running).
+// Reason is one sentence of Why (kinds: placement.ReasonKind, and need, concurrency, max_parallel, held, cancelled, ended, running).
 type Reason struct {
 	Kind   string `json:"kind"`
 	Node   string `json:"node,omitempty"`

@@ -79,6 +79,7 @@ type runFacts struct {
 	jobs    []db.ReadRunJobsRow
 	needs   map[string][]edge // by job
 	reasons map[string]shapeReasons
+	holds   holds
 	rows    []db.ReadRunStepsRow
 }
 
@@ -108,6 +109,11 @@ func readRun(ctx context.Context, q *db.Queries, s Scope, id string) (f runFacts
 	}
 	if f.rows, err = q.ReadRunSteps(ctx, id); err != nil {
 		return f, err
+	}
+	if !ci.RunStatus(f.run.Status).Terminal() {
+		if f.holds, err = readHolds(ctx, q, id, f.jobs); err != nil {
+			return f, err
+		}
 	}
 	reasons, err := q.ReadRunShapeReasons(ctx, id)
 	if err != nil {
@@ -141,7 +147,7 @@ func (f runFacts) jobList(now int64) []client.Job {
 			j.Needs = append(j.Needs, e.id)
 			up = append(up, upstream{id: e.id, name: u.Name, status: ci.JobStatus(u.Status), allowed: u.AllowedFailure, runOn: e.runOn})
 		}
-		w := whyOf(whyFacts{job: x, up: up, steps: j.Steps, reasons: f.reasons[x.Shape], run: f.run, now: now})
+		w := whyOf(whyFacts{job: x, up: up, steps: j.Steps, reasons: f.reasons[x.Shape], holds: f.holds, run: f.run, now: now})
 		if !quiet(ci.JobStatus(x.Status)) {
 			j.Why = w.Headline
 		}
@@ -309,6 +315,9 @@ func readWhy(ctx context.Context, q *db.Queries, s Scope, id string) (f whyFacts
 	}
 	for _, x := range steps {
 		f.steps = append(f.steps, stepOf(db.ReadRunStepsRow(x), 0))
+	}
+	if f.holds, err = holdsOf(ctx, q, f.job); err != nil {
+		return f, err
 	}
 	if row.Status != string(ci.JobQueued) {
 		return f, nil

@@ -19,6 +19,7 @@ type whyFacts struct {
 	up      []upstream
 	steps   []client.Step
 	reasons shapeReasons
+	holds   holds
 	now     int64
 }
 
@@ -68,6 +69,8 @@ func whyOf(f whyFacts) client.Why {
 		f.pending(&w)
 	case s == ci.JobQueued:
 		f.queued(&w)
+	case s == ci.JobHeld:
+		f.held(&w)
 	case s.Terminal():
 		f.ended(&w, s)
 	default:
@@ -88,6 +91,8 @@ func (f whyFacts) pending(w *client.Why) {
 		})
 	}
 	switch {
+	case f.holds.run != nil:
+		f.holds.run.say(w, "its run")
 	case len(names) > 0:
 		w.Headline = "waits for " + list(names)
 	case f.run.Status == string(ci.RunCancelling):
@@ -211,9 +216,6 @@ func (f whyFacts) active(w *client.Why, s ci.JobStatus) {
 	case ci.JobCancelling:
 		kind = "cancelled"
 		w.Headline = "is being " + cancelled(f.job.CancelReason)
-	case ci.JobHeld:
-		kind = "held"
-		w.Headline = "is held and waits for an approval"
 	case ci.JobWaiting:
 		kind = "held"
 		w.Headline = "waits for its timer"

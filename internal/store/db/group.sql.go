@@ -476,6 +476,108 @@ func (q *Queries) PromotedSlots(ctx context.Context) ([]PromotedSlotsRow, error)
 	return items, nil
 }
 
+const readGroup = `-- name: ReadGroup :many
+SELECT s.id, s.run_id, s.job_id, s.state, s.superseded_by, r.repo, r.number, j.name AS job_name
+FROM concurrency_slots s JOIN execution_runs r ON r.id = s.run_id LEFT JOIN execution_jobs j ON j.id = s.job_id
+WHERE s.org_id = $1 AND s.routing_key = $2 AND s.group_key = $3 AND s.state IN ('active', 'queued')
+ORDER BY s.state, s.created_at, s.id LIMIT 1000
+`
+
+type ReadGroupRow struct {
+	ID           string
+	RunID        string
+	JobID        string
+	State        string
+	SupersededBy string
+	Repo         string
+	Number       int64
+	JobName      sql.NullString
+}
+
+// Those that hold a place, then those that wait for one, each oldest first.
+func (q *Queries) ReadGroup(ctx context.Context, orgID string, routingKey string, groupKey string) ([]ReadGroupRow, error) {
+	rows, err := q.db.QueryContext(ctx, readGroup, orgID, routingKey, groupKey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadGroupRow{}
+	for rows.Next() {
+		var i ReadGroupRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.RunID,
+			&i.JobID,
+			&i.State,
+			&i.SupersededBy,
+			&i.Repo,
+			&i.Number,
+			&i.JobName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readHolds = `-- name: ReadHolds :many
+SELECT id, org_id, routing_key, group_key, job_id, state, created_at, wait_until, superseded_by FROM concurrency_slots
+WHERE run_id = $1 AND begun = FALSE AND state <> 'released'
+`
+
+type ReadHoldsRow struct {
+	ID           string
+	OrgID        string
+	RoutingKey   string
+	GroupKey     string
+	JobID        string
+	State        string
+	CreatedAt    int64
+	WaitUntil    sql.NullInt64
+	SupersededBy string
+}
+
+// Places of a run and its jobs whose owner has not gone on.
+func (q *Queries) ReadHolds(ctx context.Context, runID string) ([]ReadHoldsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readHolds, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadHoldsRow{}
+	for rows.Next() {
+		var i ReadHoldsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.RoutingKey,
+			&i.GroupKey,
+			&i.JobID,
+			&i.State,
+			&i.CreatedAt,
+			&i.WaitUntil,
+			&i.SupersededBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const releaseSlot = `-- name: ReleaseSlot :execrows
 UPDATE concurrency_slots SET state = 'released', begun = TRUE WHERE id = $1 AND state <> 'released'
 `

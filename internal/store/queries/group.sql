@@ -107,3 +107,15 @@ SELECT by_job_id, jobs FROM job_additions WHERE run_id = $1 ORDER BY at, by_job_
 
 -- name: RunJobNames :many
 SELECT id, idx, name, base_name FROM execution_jobs WHERE run_id = $1 ORDER BY idx;
+
+-- name: ReadHolds :many
+-- Places of a run and its jobs whose owner has not gone on.
+SELECT id, org_id, routing_key, group_key, job_id, state, created_at, wait_until, superseded_by FROM concurrency_slots
+WHERE run_id = $1 AND begun = FALSE AND state <> 'released';
+
+-- name: ReadGroup :many
+-- Those that hold a place, then those that wait for one, each oldest first.
+SELECT s.id, s.run_id, s.job_id, s.state, s.superseded_by, r.repo, r.number, j.name AS job_name
+FROM concurrency_slots s JOIN execution_runs r ON r.id = s.run_id LEFT JOIN execution_jobs j ON j.id = s.job_id
+WHERE s.org_id = sqlc.arg(org_id) AND s.routing_key = sqlc.arg(routing_key) AND s.group_key = sqlc.arg(group_key) AND s.state IN ('active', 'queued')
+ORDER BY s.state, s.created_at, s.id LIMIT 1000;

@@ -73,6 +73,7 @@ type NewRun struct {
 	Repo, Key, Workflow, Branch, Title string
 	Jobs                               []lock.Job
 	Checks                             bool // its source shows commit statuses
+	Concurrency                        *lock.Concurrency
 }
 
 // Run inserts a run and returns its id. Empty fields have defaults.
@@ -93,7 +94,7 @@ func (w *World) Run(n NewRun) string {
 	}
 	p := w.Runs.Plan(run.New{
 		OrgID: Org, RoutingKey: n.Key, Repo: n.Repo, TriggerEvent: "push", Actor: "ada",
-		Workflow: lock.Workflow{Name: n.Workflow, SourceFile: ".kici/workflows/ci.yaml", Jobs: n.Jobs},
+		Workflow: lock.Workflow{Name: n.Workflow, SourceFile: ".kici/workflows/ci.yaml", Jobs: n.Jobs, Concurrency: n.Concurrency},
 		Event: ci.Event{
 			Type: "push", Repo: n.Repo, Ref: "refs/heads/" + n.Branch, Branch: n.Branch, Title: n.Title,
 			SHA: "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d",
