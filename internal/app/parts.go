@@ -75,6 +75,8 @@ func (s *Server) parts() []part {
 		{"leader", s.leader.Run},
 		{"registrations", s.registrations.Run},
 		{"ingress", s.ingress.Run},
+		{"events", s.events.Run},
+		{"event scanner", s.events.Scan},
 		{"checks", s.checks.Run},
 		{"node", s.node.Run},
 		{"dispatch", s.dispatch.Run},

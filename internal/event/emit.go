@@ -53,6 +53,7 @@ type Emit struct {
 	RegistrationID   string   // the only addressee (EVT-20), "" for none
 	ChainDepth       int      // of the event: that of the run that causes it + 1, 0 for a root event (EVT-5)
 	Emitter          string   // "" is the orchestrator
+	Actor            string   // the person who emits it, "" for none
 	RequestKey       string   // a repeat under the same (SourceJobID, RequestKey) returns the first event; "" never repeats
 }
 
@@ -84,7 +85,7 @@ func (s *Service) EmitTx(tx *store.Tx, e Emit) (id string, err error) {
 		ID: id, OrgID: e.OrgID, EventName: e.Name, Payload: string(e.Payload), SourceRepo: e.SourceRepo, SourceRoutingKey: e.SourceRoutingKey,
 		SourceRunID: e.SourceRunID, SourceJobID: e.SourceJobID, TargetRepos: string(targets), ChainDepth: int64(e.ChainDepth),
 		CreatedAt: tx.Now(), ExpiresAt: tx.Now() + limits.TTL.Milliseconds(), Emitter: e.Emitter, RegistrationID: e.RegistrationID,
-		RequestKey: nullText(e.RequestKey),
+		Actor: clip(e.Actor, maxActorBytes), RequestKey: nullText(e.RequestKey),
 	})
 	if err != nil {
 		return "", fmt.Errorf("write event: %w", err)
@@ -186,7 +187,7 @@ func (s *Service) EmitFromOperator(ctx context.Context, f FromOperator) (id stri
 	}
 	e := Emit{
 		OrgID: f.OrgID, Name: f.Name, Payload: payload, SourceRepo: f.Repo, SourceRoutingKey: f.RoutingKey, TargetRepos: f.TargetRepos,
-		Emitter: EmitterOperator,
+		Emitter: EmitterOperator, Actor: f.Actor,
 	}
 	if f.RequestID != "" {
 		e.RequestKey = "operator:" + f.OrgID + ":" + f.RequestID

@@ -123,5 +123,6 @@ const (
 	MaxPayloadBytes = 64 << 10 // encoded
 	MaxTargets      = 50       // repositories
 	maxTargetBytes  = 300
+	maxActorBytes   = 200
 	maxErrorBytes   = 4096 // of last_error (EVT-12)
 )

@@ -43,7 +43,7 @@ WHERE id IN (
     AND (e.next_retry_at IS NULL OR e.next_retry_at <= CAST($1 AS BIGINT)) AND e.attempts < $3
   ORDER BY e.created_at, e.id LIMIT CAST($4 AS INTEGER)
   FOR UPDATE SKIP LOCKED)
-RETURNING id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, request_key
+RETURNING id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, actor, request_key
 `
 
 type ClaimEventsParams struct {
@@ -95,6 +95,7 @@ func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]Kic
 			&i.RegistrationID,
 			&i.ProcessedAt,
 			&i.Buffered,
+			&i.Actor,
 			&i.RequestKey,
 		); err != nil {
 			return nil, err
@@ -414,6 +415,17 @@ func (q *Queries) EventTargets(ctx context.Context, eventID string) ([]EventTarg
 	return items, nil
 }
 
+const expiredLeases = `-- name: ExpiredLeases :one
+SELECT COUNT(*) FROM kici_events WHERE claimed_at IS NOT NULL AND claimed_at <= $1 AND processed = FALSE AND dlq_at IS NULL
+`
+
+func (q *Queries) ExpiredLeases(ctx context.Context, cutoff sql.NullInt64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, expiredLeases, cutoff)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const failEvent = `-- name: FailEvent :execrows
 UPDATE kici_events SET claimed_at = NULL, claimed_by = '', last_error = $1, next_retry_at = $2,
   dlq_at = $3, dlq_reason = $4, matched_count = $5
@@ -511,12 +523,12 @@ const insertEvent = `-- name: InsertEvent :exec
 
 INSERT INTO kici_events (
   id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, emitter, registration_id, buffered, request_key
+  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, emitter, registration_id, buffered, actor, request_key
 ) VALUES (
   $1, $2, $3, $4, $5, $6,
   $7, $8, $9, $10,
   FALSE, '', 0, '', '', $11, $12, $13, $14, FALSE,
-  $15)
+  $15, $16)
 `
 
 type InsertEventParams struct {
@@ -534,6 +546,7 @@ type InsertEventParams struct {
 	ExpiresAt        int64
 	Emitter          string
 	RegistrationID   string
+	Actor            string
 	RequestKey       sql.NullString
 }
 
@@ -554,6 +567,7 @@ func (q *Queries) InsertEvent(ctx context.Context, arg InsertEventParams) error 
 		arg.ExpiresAt,
 		arg.Emitter,
 		arg.RegistrationID,
+		arg.Actor,
 		arg.RequestKey,
 	)
 	return err
@@ -627,7 +641,7 @@ func (q *Queries) LateEvents(ctx context.Context, now int64, lost int64, maxRows
 const listFailures = `-- name: ListFailures :many
 SELECT i.run_id, r.repo, r.workflow, r.failure_class, r.actor, r.chain_depth
 FROM failure_batch_items i JOIN execution_runs r ON r.id = i.run_id
-WHERE i.batch_id = $1 ORDER BY i.added_at, i.run_id LIMIT CAST($2 AS INTEGER)
+WHERE i.batch_id = $1 ORDER BY r.finished_at, i.run_id LIMIT CAST($2 AS INTEGER)
 `
 
 type ListFailuresRow struct {
@@ -761,7 +775,7 @@ func (q *Queries) ReadDeadLetterCount(ctx context.Context, orgID string, routing
 const readDeadLetters = `-- name: ReadDeadLetters :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = $1 AND e.dlq_at IS NOT NULL
   AND (e.dlq_at, e.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
@@ -803,6 +817,7 @@ type ReadDeadLettersRow struct {
 	RegistrationID   string
 	ProcessedAt      sql.NullInt64
 	Buffered         bool
+	Actor            string
 	SourceName       sql.NullString
 }
 
@@ -846,6 +861,7 @@ func (q *Queries) ReadDeadLetters(ctx context.Context, arg ReadDeadLettersParams
 			&i.RegistrationID,
 			&i.ProcessedAt,
 			&i.Buffered,
+			&i.Actor,
 			&i.SourceName,
 		); err != nil {
 			return nil, err
@@ -864,7 +880,7 @@ func (q *Queries) ReadDeadLetters(ctx context.Context, arg ReadDeadLettersParams
 const readEvent = `-- name: ReadEvent :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = $1 AND e.id = $2
 `
@@ -894,6 +910,7 @@ type ReadEventRow struct {
 	RegistrationID   string
 	ProcessedAt      sql.NullInt64
 	Buffered         bool
+	Actor            string
 	SourceName       sql.NullString
 }
 
@@ -931,6 +948,7 @@ func (q *Queries) ReadEvent(ctx context.Context, orgID string, iD string) ([]Rea
 			&i.RegistrationID,
 			&i.ProcessedAt,
 			&i.Buffered,
+			&i.Actor,
 			&i.SourceName,
 		); err != nil {
 			return nil, err
@@ -1036,7 +1054,7 @@ func (q *Queries) ReadEventRuns(ctx context.Context, eventID string) ([]ReadEven
 const readEvents = `-- name: ReadEvents :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = $1
   AND (e.created_at, e.id) < (CAST($2 AS BIGINT), CAST($3 AS TEXT))
@@ -1085,6 +1103,7 @@ type ReadEventsRow struct {
 	RegistrationID   string
 	ProcessedAt      sql.NullInt64
 	Buffered         bool
+	Actor            string
 	SourceName       sql.NullString
 }
 
@@ -1132,6 +1151,7 @@ func (q *Queries) ReadEvents(ctx context.Context, arg ReadEventsParams) ([]ReadE
 			&i.RegistrationID,
 			&i.ProcessedAt,
 			&i.Buffered,
+			&i.Actor,
 			&i.SourceName,
 		); err != nil {
 			return nil, err

@@ -385,6 +385,7 @@ type KiciEvent struct {
 	RegistrationID   string
 	ProcessedAt      sql.NullInt64
 	Buffered         bool
+	Actor            string
 	RequestKey       sql.NullString
 }
 

@@ -10,6 +10,26 @@ import (
 	"database/sql"
 )
 
+const ageEvents = `-- name: AgeEvents :exec
+UPDATE kici_events SET claimed_at = claimed_at - $1, next_retry_at = next_retry_at - $1, created_at = created_at - $1,
+  expires_at = expires_at - $1
+`
+
+// Lets time pass over the events of a test.
+func (q *Queries) AgeEvents(ctx context.Context, ms sql.NullInt64) error {
+	_, err := q.db.ExecContext(ctx, ageEvents, ms)
+	return err
+}
+
+const ageFailureBatches = `-- name: AgeFailureBatches :exec
+UPDATE failure_batches SET opened_at = opened_at - $1, closes_at = closes_at - $1
+`
+
+func (q *Queries) AgeFailureBatches(ctx context.Context, ms int64) error {
+	_, err := q.db.ExecContext(ctx, ageFailureBatches, ms)
+	return err
+}
+
 const deleteJobsOfRun = `-- name: DeleteJobsOfRun :exec
 DELETE FROM execution_jobs WHERE run_id = $1
 `
@@ -20,7 +40,7 @@ func (q *Queries) DeleteJobsOfRun(ctx context.Context, runID string) error {
 }
 
 const eventsOfRun = `-- name: EventsOfRun :many
-SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, request_key FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id
+SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, actor, request_key FROM kici_events WHERE source_run_id = $1 ORDER BY created_at, id
 `
 
 func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEvent, error) {
@@ -59,6 +79,7 @@ func (q *Queries) EventsOfRun(ctx context.Context, sourceRunID string) ([]KiciEv
 			&i.RegistrationID,
 			&i.ProcessedAt,
 			&i.Buffered,
+			&i.Actor,
 			&i.RequestKey,
 		); err != nil {
 			return nil, err
@@ -253,6 +274,102 @@ func (q *Queries) WholeAssignments(ctx context.Context, jobID string) ([]Assignm
 	return items, nil
 }
 
+const wholeEvent = `-- name: WholeEvent :one
+SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, actor, request_key FROM kici_events WHERE id = $1
+`
+
+func (q *Queries) WholeEvent(ctx context.Context, id string) (KiciEvent, error) {
+	row := q.db.QueryRowContext(ctx, wholeEvent, id)
+	var i KiciEvent
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.EventName,
+		&i.Payload,
+		&i.SourceRepo,
+		&i.SourceRoutingKey,
+		&i.SourceRunID,
+		&i.SourceJobID,
+		&i.TargetRepos,
+		&i.ChainDepth,
+		&i.Processed,
+		&i.ClaimedAt,
+		&i.ClaimedBy,
+		&i.Attempts,
+		&i.NextRetryAt,
+		&i.LastError,
+		&i.DlqAt,
+		&i.DlqReason,
+		&i.MatchOutcome,
+		&i.MatchedCount,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+		&i.Emitter,
+		&i.RegistrationID,
+		&i.ProcessedAt,
+		&i.Buffered,
+		&i.Actor,
+		&i.RequestKey,
+	)
+	return i, err
+}
+
+const wholeEvents = `-- name: WholeEvents :many
+SELECT id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth, processed, claimed_at, claimed_by, attempts, next_retry_at, last_error, dlq_at, dlq_reason, match_outcome, matched_count, created_at, expires_at, emitter, registration_id, processed_at, buffered, actor, request_key FROM kici_events ORDER BY created_at, id
+`
+
+func (q *Queries) WholeEvents(ctx context.Context) ([]KiciEvent, error) {
+	rows, err := q.db.QueryContext(ctx, wholeEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []KiciEvent{}
+	for rows.Next() {
+		var i KiciEvent
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.EventName,
+			&i.Payload,
+			&i.SourceRepo,
+			&i.SourceRoutingKey,
+			&i.SourceRunID,
+			&i.SourceJobID,
+			&i.TargetRepos,
+			&i.ChainDepth,
+			&i.Processed,
+			&i.ClaimedAt,
+			&i.ClaimedBy,
+			&i.Attempts,
+			&i.NextRetryAt,
+			&i.LastError,
+			&i.DlqAt,
+			&i.DlqReason,
+			&i.MatchOutcome,
+			&i.MatchedCount,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.Emitter,
+			&i.RegistrationID,
+			&i.ProcessedAt,
+			&i.Buffered,
+			&i.Actor,
+			&i.RequestKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const wholeJobs = `-- name: WholeJobs :many
 SELECT id, run_id, org_id, idx, name, base_name, display_name, status, matrix, fanout_index, fanout_total, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, shape, needs_satisfied, continue_on_error, allowed_failure, timeout_ms, queue_deadline_at, attempt, dispatch_attempts, agent_id, unroutable_since, provisioning_error, created_at, ready_at, queued_at, started_at, finished_at, heartbeat_at, recover_by, cancel_reason, cancel_force, error, init_failure, kill_method, log_bytes, report_seq, lock_job, outputs FROM execution_jobs WHERE run_id = $1 ORDER BY idx
 `
@@ -377,6 +494,74 @@ func (q *Queries) WholeRun(ctx context.Context, id string) (ExecutionRun, error)
 		&i.MatchedTrigger,
 	)
 	return i, err
+}
+
+const wholeRuns = `-- name: WholeRuns :many
+SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings, delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt, checks_changed, checks_done, checks_due_at, checks_lease, event, inputs, lock_entry, matched_trigger FROM execution_runs ORDER BY created_at, id
+`
+
+func (q *Queries) WholeRuns(ctx context.Context) ([]ExecutionRun, error) {
+	rows, err := q.db.QueryContext(ctx, wholeRuns)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ExecutionRun{}
+	for rows.Next() {
+		var i ExecutionRun
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Number,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.Status,
+			&i.Title,
+			&i.Ref,
+			&i.Branch,
+			&i.Sha,
+			&i.Actor,
+			&i.TriggerEvent,
+			&i.Warnings,
+			&i.DeliveryID,
+			&i.DedupKey,
+			&i.TrustTier,
+			&i.IsFork,
+			&i.ChainDepth,
+			&i.ParentRunID,
+			&i.OriginalRunID,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.DeadlineAt,
+			&i.CancellingAt,
+			&i.CancelForce,
+			&i.CancelledBy,
+			&i.FailureReason,
+			&i.FailureClass,
+			&i.InitFailure,
+			&i.RunAttempt,
+			&i.ChecksChanged,
+			&i.ChecksDone,
+			&i.ChecksDueAt,
+			&i.ChecksLease,
+			&i.Event,
+			&i.Inputs,
+			&i.LockEntry,
+			&i.MatchedTrigger,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const wholeSteps = `-- name: WholeSteps :many

@@ -31,6 +31,7 @@ ALTER TABLE kici_events ADD COLUMN emitter TEXT NOT NULL DEFAULT 'orchestrator';
 ALTER TABLE kici_events ADD COLUMN registration_id TEXT NOT NULL DEFAULT ''; -- the only addressee (EVT-20), '' for none
 ALTER TABLE kici_events ADD COLUMN processed_at BIGINT;
 ALTER TABLE kici_events ADD COLUMN buffered BOOLEAN NOT NULL DEFAULT FALSE; -- it is in the failure batches that want it (EVT-27)
+ALTER TABLE kici_events ADD COLUMN actor TEXT NOT NULL DEFAULT ''; -- who emitted it, where it was a person
 ALTER TABLE kici_events ADD COLUMN request_key TEXT; -- of a request that may be repeated
 CREATE UNIQUE INDEX kici_events_request ON kici_events (source_job_id, request_key) WHERE request_key IS NOT NULL;
 -- What is still to be routed, without dead letters; and what is being routed.

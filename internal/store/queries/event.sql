@@ -3,12 +3,12 @@
 -- name: InsertEvent :exec
 INSERT INTO kici_events (
   id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, emitter, registration_id, buffered, request_key
+  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at, emitter, registration_id, buffered, actor, request_key
 ) VALUES (
   sqlc.arg(id), sqlc.arg(org_id), sqlc.arg(event_name), sqlc.arg(payload), sqlc.arg(source_repo), sqlc.arg(source_routing_key),
   sqlc.arg(source_run_id), sqlc.arg(source_job_id), sqlc.arg(target_repos), sqlc.arg(chain_depth),
   FALSE, '', 0, '', '', sqlc.arg(created_at), sqlc.arg(expires_at), sqlc.arg(emitter), sqlc.arg(registration_id), FALSE,
-  sqlc.narg(request_key));
+  sqlc.arg(actor), sqlc.narg(request_key));
 
 -- name: EventByRequest :one
 SELECT id FROM kici_events WHERE source_job_id = $1 AND request_key = $2;
@@ -178,7 +178,7 @@ SELECT COUNT(*) FROM failure_batch_items WHERE batch_id = $1;
 -- name: ListFailures :many
 SELECT i.run_id, r.repo, r.workflow, r.failure_class, r.actor, r.chain_depth
 FROM failure_batch_items i JOIN execution_runs r ON r.id = i.run_id
-WHERE i.batch_id = $1 ORDER BY i.added_at, i.run_id LIMIT CAST($2 AS INTEGER);
+WHERE i.batch_id = $1 ORDER BY r.finished_at, i.run_id LIMIT CAST($2 AS INTEGER);
 
 -- name: DeleteFailures :exec
 DELETE FROM failure_batch_items WHERE batch_id = $1;
@@ -210,7 +210,7 @@ SELECT id, source_routing_key, event_name FROM kici_events WHERE org_id = $1 AND
 -- name: ReadEvents :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = sqlc.arg(org_id)
   AND (e.created_at, e.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
@@ -233,7 +233,7 @@ SELECT w.created_at, w.id FROM (
 -- name: ReadDeadLetters :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = sqlc.arg(org_id) AND e.dlq_at IS NOT NULL
   AND (e.dlq_at, e.id) < (CAST(sqlc.arg(before_at) AS BIGINT), CAST(sqlc.arg(before_id) AS TEXT))
@@ -248,7 +248,7 @@ SELECT COUNT(*) FROM kici_events WHERE org_id = sqlc.arg(org_id) AND dlq_at IS N
 -- name: ReadEvent :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
-  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, s.name AS source_name
+  e.created_at, e.expires_at, e.emitter, e.registration_id, e.processed_at, e.buffered, e.actor, s.name AS source_name
 FROM kici_events e LEFT JOIN sources s ON s.routing_key = e.source_routing_key
 WHERE e.org_id = $1 AND e.id = $2;
 
@@ -262,3 +262,6 @@ WHERE t.event_id = $1 ORDER BY r.created_at, r.id;
 
 -- name: ReadEventRun :one
 SELECT id, number, repo, workflow, status FROM execution_runs WHERE id = $1;
+
+-- name: ExpiredLeases :one
+SELECT COUNT(*) FROM kici_events WHERE claimed_at IS NOT NULL AND claimed_at <= sqlc.arg(cutoff) AND processed = FALSE AND dlq_at IS NULL;

@@ -29,3 +29,20 @@ UPDATE execution_jobs SET status = $3, finished_at = $4 WHERE run_id = $1 AND na
 
 -- name: ForceDraining :exec
 UPDATE agents SET draining = TRUE WHERE id = $1;
+
+-- name: AgeEvents :exec
+-- Lets time pass over the events of a test.
+UPDATE kici_events SET claimed_at = claimed_at - sqlc.arg(ms), next_retry_at = next_retry_at - sqlc.arg(ms), created_at = created_at - sqlc.arg(ms),
+  expires_at = expires_at - sqlc.arg(ms);
+
+-- name: AgeFailureBatches :exec
+UPDATE failure_batches SET opened_at = opened_at - sqlc.arg(ms), closes_at = closes_at - sqlc.arg(ms);
+
+-- name: WholeEvent :one
+SELECT * FROM kici_events WHERE id = $1;
+
+-- name: WholeEvents :many
+SELECT * FROM kici_events ORDER BY created_at, id;
+
+-- name: WholeRuns :many
+SELECT * FROM execution_runs ORDER BY created_at, id;
