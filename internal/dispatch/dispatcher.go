@@ -49,6 +49,7 @@ type Deps struct {
 	Runs       lives
 	InstanceID string // of this coordinator: recovery counts from when it became ready
 	Settings   Settings
+	Limits     func() Limits // what may change while the server runs; nil is what Settings say
 	Env        service.Env
 	Log        *slog.Logger
 }

@@ -85,10 +85,7 @@ func (w *warden) execute(ctx context.Context, tx *store.Tx, a db.DispatchDueAssi
 	case assignmentLost, assignmentEnded:
 		applied, err = w.d.Runs.Lost(tx, a.JobID, attempt, lostText(a, what, w.d.Settings.RecoveryGrace))
 	case assignmentStale:
-		applied, err = w.d.Runs.EndJob(tx, JobEnd{
-			JobID: a.JobID, Attempt: attempt, Status: ci.JobStale, FailureClass: "timed_out", AssignmentReason: "stale",
-			Error: fmt.Sprintf("agent %s has said nothing about this job for %s", a.AgentID, w.d.Settings.JobStale),
-		})
+		applied, err = w.d.Runs.EndJob(tx, staleEnd(a, tx.Now(), w.d.Settings.JobStale))
 	}
 	if err != nil || !applied || what == assignmentEnded {
 		return err
@@ -98,6 +95,21 @@ func (w *warden) execute(ctx context.Context, tx *store.Tx, a db.DispatchDueAssi
 		reason = ci.GoneUnresponsive
 	}
 	return endAgent(ctx, tx, a.AgentID, reason)
+}
+
+// staleEnd is the end of a job that nobody reports about. When the server that its agent was connected to is gone, that is the
+// reason, and it is said (STL-6).
+func staleEnd(a db.DispatchDueAssignmentsRow, now int64, stale time.Duration) JobEnd {
+	end := JobEnd{
+		JobID: a.JobID, Attempt: int(a.Attempt), Status: ci.JobStale, FailureClass: "timed_out", AssignmentReason: "stale",
+		Error: fmt.Sprintf("agent %s has said nothing about this job for %s", a.AgentID, stale),
+	}
+	if a.InstanceHeartbeat.Valid && !ci.InstanceLive(a.InstanceHeartbeat.Int64, now) {
+		end.FailureClass = "dead_orchestrator"
+		end.Error = fmt.Sprintf("server %s, which agent %s was connected to, is gone, and the agent has not come back to another one for %s",
+			a.InstanceName.String, a.AgentID, stale)
+	}
+	return end
 }
 
 // endAgent gives an agent up: its node ends its compute, its coordinator closes its session. A static one has no compute; it

@@ -192,6 +192,7 @@ func TestSTL2Stale(t *testing.T) {
 	w.duties()
 	w.wantJob(w.job(id, "a"), ci.JobRunning, "")
 	w.pass(2 * time.Second)
+	w.beat()
 	w.duties()
 	w.wantJob(w.job(id, "a"), ci.JobStale, "has said nothing about this job")
 	if g := w.agent(a.AgentID.String); g.State != "ending" || g.GoneReason != ci.GoneUnresponsive {

@@ -140,10 +140,11 @@ func (p *placer) expire(ctx context.Context, v view) error {
 }
 
 func (p *placer) unroutableBefore(now int64) int64 {
-	if p.d.Settings.UnroutableGrace <= 0 {
+	grace := p.d.limits().UnroutableGrace
+	if grace <= 0 {
 		return 0
 	}
-	return now - p.d.Settings.UnroutableGrace.Milliseconds()
+	return now - grace.Milliseconds()
 }
 
 func (p *placer) expireShape(ctx context.Context, tx *store.Tx, shape string) error {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func TestModel(t *testing.T) {
 			"die":      func(*rapid.T) { m.die() },
 			"delete":   func(*rapid.T) { m.deleteEnding() },
 			"cancel":   func(*rapid.T) { m.cancel() },
+			"groups":   func(*rapid.T) { m.groups() },
 			"time":     func(*rapid.T) { m.wait(rapid.SampledFrom(steps).Draw(rt, "wait")) },
 			"crash":    func(*rapid.T) { m.p, m.w = m.d.placer(m.term), m.d.warden(m.term) },
 		})
@@ -74,7 +76,19 @@ func (m *model) insertRun() {
 	edge := rapid.SampledFrom([][]ci.JobStatus{{ci.JobSuccess}, ci.TerminalJobStatuses, {ci.JobFailed}}).Draw(m.rt, "edge")
 	jobs[1].Needs = []lock.Need{{Job: "a", RunOn: edge}}
 	jobs[2].Needs = []lock.Need{{Job: "a", RunOn: ci.TerminalJobStatuses}, {Job: "b", RunOn: ci.TerminalJobStatuses}}
-	m.runs = append(m.runs, m.insert(jobs[:rapid.IntRange(1, 3).Draw(m.rt, "jobs")]...))
+	if rapid.Bool().Draw(m.rt, "fan-out") {
+		jobs[0].Matrix = &lock.Matrix{Dimensions: map[string][]json.RawMessage{"n": {json.RawMessage("1"), json.RawMessage("2"), json.RawMessage("3")}}, Order: []string{"n"}}
+		jobs[0].MaxParallel, jobs[0].FailFast = rapid.IntRange(0, 2).Draw(m.rt, "window"), rapid.Bool().Draw(m.rt, "fail-fast")
+	}
+	if rapid.Bool().Draw(m.rt, "job in a group") {
+		jobs[rapid.IntRange(0, 1).Draw(m.rt, "which")].Concurrency = &lock.Concurrency{Group: "g", Max: rapid.IntRange(1, 2).Draw(m.rt, "max"), CancelInProgress: rapid.Bool().Draw(m.rt, "cancels")}
+	}
+	jobs = jobs[:rapid.IntRange(1, 3).Draw(m.rt, "jobs")]
+	if rapid.Bool().Draw(m.rt, "run in a group") {
+		m.runs = append(m.runs, m.insertIn("g", jobs...))
+		return
+	}
+	m.runs = append(m.runs, m.insert(jobs...))
 }
 
 // pick chooses one of the agents that ok likes.
@@ -279,6 +293,7 @@ func (m *model) check() {
 			m.rt.Fatalf("run is %s while some job is open: %v", r.Status, open)
 		}
 	}
+	m.checkGroups()
 	managed := 0
 	for _, a := range m.agents() {
 		if a.Type != "static" && a.State != "gone" {
@@ -287,6 +302,31 @@ func (m *model) check() {
 	}
 	if managed > 3 {
 		m.rt.Fatalf("%d agents of a scaler that may have 3", managed)
+	}
+}
+
+// checkGroups: no owner of a place shares its group with more than its workflow allows, and nobody waits for nobody.
+func (m *model) checkGroups() {
+	active, waiting, smallest := 0, 0, 100
+	for _, id := range m.runs {
+		rows, err := m.st.Read().OpenSlotsOfRun(ctx, id)
+		if err != nil {
+			m.rt.Fatal(err)
+		}
+		if m.run(id).FinishedAt.Valid && len(rows) > 0 {
+			m.rt.Fatalf("an ended run has places: %+v", rows)
+		}
+		for _, s := range rows {
+			switch {
+			case s.State == "active":
+				active, smallest = active+1, min(smallest, int(s.Max))
+			case s.SupersededBy == "":
+				waiting++
+			}
+		}
+	}
+	if active > smallest || waiting > 0 && active == 0 {
+		m.rt.Fatalf("%d hold the group of %d, %d wait", active, smallest, waiting)
 	}
 }
 
@@ -328,7 +368,7 @@ func (m *model) anyOpen() bool {
 
 // drain lets the world be kind: agents register, return and work, the node deletes. Everything must end.
 func (m *model) drain() {
-	for range 40 {
+	for range 200 {
 		if !m.anyOpen() {
 			break
 		}
@@ -351,6 +391,7 @@ func (m *model) drain() {
 			}
 		}
 		m.duties()
+		m.groups()
 		m.check()
 		m.wait(61 * time.Second)
 	}

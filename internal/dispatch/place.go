@@ -92,7 +92,7 @@ func (p *placer) assign(ctx context.Context, tx *store.Tx, a placement.Assign) e
 	}
 	now := tx.Now()
 	err = tx.DispatchInsertAssignment(ctx, db.DispatchInsertAssignmentParams{
-		JobID: a.JobID, Attempt: attempt, RunID: a.RunID, AgentID: a.AgentID, CreatedAt: now, AckBy: now + p.d.Settings.AckTimeout.Milliseconds(),
+		JobID: a.JobID, Attempt: attempt, RunID: a.RunID, AgentID: a.AgentID, CreatedAt: now, AckBy: now + p.d.limits().ackTimeout(a.OrgID).Milliseconds(),
 	})
 	if err != nil {
 		return fmt.Errorf("insert assignment: %w", err)

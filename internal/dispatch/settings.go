@@ -31,6 +31,21 @@ func DefaultSettings() Settings {
 	}
 }
 
+// Limits are the part of the settings that may change while the server runs. They answer at once.
+type Limits struct {
+	UnroutableGrace time.Duration                    // Settings.UnroutableGrace
+	AckTimeout      func(orgID string) time.Duration // Settings.AckTimeout of one organisation
+}
+
+func (l Limits) ackTimeout(orgID string) time.Duration { return max(l.AckTimeout(orgID), time.Second) }
+
+func (d *Dispatcher) limits() Limits {
+	if d.Limits != nil {
+		return d.Limits()
+	}
+	return Limits{UnroutableGrace: d.Settings.UnroutableGrace, AckTimeout: func(string) time.Duration { return d.Settings.AckTimeout }}
+}
+
 // knob is one setting with a variable.
 type knob struct {
 	name  string

@@ -72,6 +72,7 @@ func (f *Fleet) deliver(ctx context.Context) error {
 		return fmt.Errorf("read assignments: %w", err)
 	}
 	var sent []db.FleetMarkSentParams
+	var within []int64 // what each has to acknowledge it, ms
 	now := f.Env.NowMs()
 	for _, row := range rows {
 		s := f.session(row.AgentID)
@@ -83,14 +84,15 @@ func (f *Fleet) deliver(ctx context.Context) error {
 			s.send(wire.TypeJobDispatch, wire.JobDispatch{RunID: row.RunID, JobID: row.JobID, Attempt: key.attempt, Digest: digest(row.LockJob)})
 		}
 		sent = append(sent, db.FleetMarkSentParams{JobID: row.JobID, Attempt: row.Attempt, WasAckBy: row.AckBy})
+		within = append(within, f.Settings.ackWithin(row.OrgID).Milliseconds())
 	}
 	if len(sent) == 0 {
 		return nil
 	}
 	return f.Store.Write(ctx, func(tx *store.Tx) error {
 		now := tx.Now()
-		for _, mark := range sent {
-			mark.SentAt, mark.AckBy = sql.NullInt64{Int64: now, Valid: true}, now+f.Settings.AckWithin.Milliseconds()
+		for i, mark := range sent {
+			mark.SentAt, mark.AckBy = sql.NullInt64{Int64: now, Valid: true}, now+within[i]
 			if _, err := tx.FleetMarkSent(ctx, mark); err != nil {
 				return fmt.Errorf("note delivery: %w", err)
 			}

@@ -29,12 +29,21 @@ type Settings struct {
 	Heartbeat      time.Duration // ours, and how often silence is looked at (AG-16)
 	Unhealthy      time.Duration
 	Dead           time.Duration
-	AckWithin      time.Duration // QUE-10
-	Grace          time.Duration // of a lost link (D17)
-	Linger         time.Duration // how long a single-use agent may stay after its job
-	CancelGrace    time.Duration // TERM → KILL when the job names none
-	BeatEvery      time.Duration // job heartbeats reach the store at most this often
+	AckWithin      time.Duration                    // QUE-10
+	AckFor         func(orgID string) time.Duration // AckWithin of one organisation, if it has its own; nil for none. It answers at once
+	Grace          time.Duration                    // of a lost link (D17)
+	Linger         time.Duration                    // how long a single-use agent may stay after its job
+	CancelGrace    time.Duration                    // TERM → KILL when the job names none
+	BeatEvery      time.Duration                    // job heartbeats reach the store at most this often
 	MaxSockets     int
+}
+
+// ackWithin is how long an agent has to acknowledge a job of an organisation.
+func (s Settings) ackWithin(orgID string) time.Duration {
+	if s.AckFor == nil {
+		return s.AckWithin
+	}
+	return s.AckFor(orgID)
 }
 
 // DefaultSettings returns the spec's values.

@@ -148,7 +148,7 @@ func (p *pass) assign(sh *shapeState, job int, a *agentState) {
 	a.taken = true
 	sh.moved[job] = true
 	sh.assigned++
-	p.out.Assign = append(p.out.Assign, Assign{JobID: sh.Jobs[job].ID, RunID: sh.Jobs[job].RunID, AgentID: a.ID})
+	p.out.Assign = append(p.out.Assign, Assign{JobID: sh.Jobs[job].ID, RunID: sh.Jobs[job].RunID, OrgID: sh.OrgID, AgentID: a.ID})
 }
 
 // serve walks the jobs of all shapes, oldest first. A shape that nothing can serve any more leaves the walk.

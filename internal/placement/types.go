@@ -92,7 +92,7 @@ type Decisions struct {
 }
 
 // Assign hands a queued job to an idle, connected agent.
-type Assign struct{ JobID, RunID, AgentID string }
+type Assign struct{ JobID, RunID, OrgID, AgentID string }
 
 // Launch asks a node to start an agent for a job.
 type Launch struct {

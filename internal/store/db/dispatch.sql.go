@@ -147,8 +147,10 @@ func (q *Queries) DispatchDropReasons(ctx context.Context, shape string) error {
 const dispatchDueAssignments = `-- name: DispatchDueAssignments :many
 SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.state, a.ack_by,
   g.state AS agent_state, g.type AS agent_type, g.node_id, g.link_lost_at, g.gone_reason, g.error AS agent_error,
-  j.status AS job_status, j.started_at, j.heartbeat_at
+  j.status AS job_status, j.started_at, j.heartbeat_at,
+  n.name AS instance_name, n.heartbeat_at AS instance_heartbeat
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
+LEFT JOIN cluster_instances n ON n.instance_id = g.instance_id
 WHERE a.ended_at IS NULL AND (
   (a.state = 'assigned' AND a.ack_by <= CAST($1 AS BIGINT))
   OR g.state IN ('ending', 'gone')
@@ -158,21 +160,23 @@ ORDER BY a.job_id LIMIT 500
 `
 
 type DispatchDueAssignmentsRow struct {
-	JobID       string
-	Attempt     int64
-	RunID       string
-	AgentID     string
-	State       string
-	AckBy       int64
-	AgentState  string
-	AgentType   string
-	NodeID      string
-	LinkLostAt  sql.NullInt64
-	GoneReason  string
-	AgentError  string
-	JobStatus   string
-	StartedAt   sql.NullInt64
-	HeartbeatAt sql.NullInt64
+	JobID             string
+	Attempt           int64
+	RunID             string
+	AgentID           string
+	State             string
+	AckBy             int64
+	AgentState        string
+	AgentType         string
+	NodeID            string
+	LinkLostAt        sql.NullInt64
+	GoneReason        string
+	AgentError        string
+	JobStatus         string
+	StartedAt         sql.NullInt64
+	HeartbeatAt       sql.NullInt64
+	InstanceName      sql.NullString
+	InstanceHeartbeat sql.NullInt64
 }
 
 func (q *Queries) DispatchDueAssignments(ctx context.Context, now int64, lostBefore int64, beatBefore int64) ([]DispatchDueAssignmentsRow, error) {
@@ -200,6 +204,8 @@ func (q *Queries) DispatchDueAssignments(ctx context.Context, now int64, lostBef
 			&i.JobStatus,
 			&i.StartedAt,
 			&i.HeartbeatAt,
+			&i.InstanceName,
+			&i.InstanceHeartbeat,
 		); err != nil {
 			return nil, err
 		}

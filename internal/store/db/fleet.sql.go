@@ -724,7 +724,7 @@ func (q *Queries) FleetUnsend(ctx context.Context, jobID string, attempt int64) 
 }
 
 const fleetUnsent = `-- name: FleetUnsent :many
-SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.lock_job
+SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.org_id, j.lock_job
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
 WHERE a.ended_at IS NULL AND a.state = 'assigned' AND a.sent_at IS NULL AND g.instance_id = $1
 ORDER BY a.created_at LIMIT 500
@@ -736,6 +736,7 @@ type FleetUnsentRow struct {
 	RunID   string
 	AgentID string
 	AckBy   int64
+	OrgID   string
 	LockJob string
 }
 
@@ -754,6 +755,7 @@ func (q *Queries) FleetUnsent(ctx context.Context, instanceID string) ([]FleetUn
 			&i.RunID,
 			&i.AgentID,
 			&i.AckBy,
+			&i.OrgID,
 			&i.LockJob,
 		); err != nil {
 			return nil, err

@@ -123,8 +123,10 @@ DELETE FROM shape_reasons WHERE shape = $1;
 -- name: DispatchDueAssignments :many
 SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.state, a.ack_by,
   g.state AS agent_state, g.type AS agent_type, g.node_id, g.link_lost_at, g.gone_reason, g.error AS agent_error,
-  j.status AS job_status, j.started_at, j.heartbeat_at
+  j.status AS job_status, j.started_at, j.heartbeat_at,
+  n.name AS instance_name, n.heartbeat_at AS instance_heartbeat
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
+LEFT JOIN cluster_instances n ON n.instance_id = g.instance_id
 WHERE a.ended_at IS NULL AND (
   (a.state = 'assigned' AND a.ack_by <= CAST(sqlc.arg(now) AS BIGINT))
   OR g.state IN ('ending', 'gone')

@@ -47,7 +47,7 @@ SELECT agent_id, run_id, state, ended_at, end_reason FROM assignments WHERE job_
 UPDATE assignments SET sent_at = NULL, ack_by = ack_by + 1 WHERE job_id = $1 AND attempt = $2 AND state = 'assigned' AND ended_at IS NULL;
 
 -- name: FleetUnsent :many
-SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.lock_job
+SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.ack_by, j.org_id, j.lock_job
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
 WHERE a.ended_at IS NULL AND a.state = 'assigned' AND a.sent_at IS NULL AND g.instance_id = $1
 ORDER BY a.created_at LIMIT 500;
