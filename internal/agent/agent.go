@@ -46,17 +46,18 @@ type Agent struct {
 	work *workdir.Dir
 	wake *service.Wake // the loop has something to look at
 
-	mu        sync.Mutex
-	task      *task
-	later     []func() // what came for the next job while the last one was being tidied up
-	tasks     sync.WaitGroup
-	jobsDone  int
-	draining  bool
-	connected bool
-	idleBy    time.Time // when a managed agent without a job leaves; zero: not by itself
-	started   time.Time
-	facts     facts
-	slimmed   bool
+	mu           sync.Mutex
+	task         *task
+	later        []func() // what came for the next job while the last one was being tidied up
+	tasks        sync.WaitGroup
+	jobsDone     int
+	draining     bool
+	connected    bool
+	idleBy       time.Time // when a managed agent without a job leaves; zero: not by itself
+	started      time.Time
+	facts        facts
+	capabilities []string // of the orchestrator, on this connection
+	slimmed      bool
 }
 
 // Main runs an agent to its end. nil means that it left as it should.
@@ -209,7 +210,7 @@ func hostLabel(host string) []string {
 // Registered implements link.Handler.
 func (a *Agent) Registered(ack wire.RegisterAck) {
 	a.mu.Lock()
-	a.connected = true
+	a.connected, a.capabilities = true, ack.Capabilities
 	a.idleBy = time.Time{}
 	if a.cfg.Managed && (!ack.WarmPool || ack.PendingDispatch) {
 		idle := a.cfg.IdleTimeout
@@ -291,6 +292,8 @@ func (a *Agent) Frame(f wire.Frame) error {
 		return handle(f, a.onCancel)
 	case wire.TypeReportAck:
 		return handle(f, a.onReportAck)
+	case wire.TypeEventEmitResult, wire.TypeJobAddResult:
+		return handle(f, a.onStepResult)
 	case wire.TypeDrain:
 		return handle(f, func(d wire.Drain) { a.drain("the orchestrator: " + d.Reason) })
 	}

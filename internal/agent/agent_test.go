@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kici-go/kici/internal/agent/link"
+	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/wire"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
@@ -25,6 +26,9 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv("TEST_AS_AGENT") != "" { // the test binary plays the agent
 		playAgent()
+	}
+	if os.Getenv(stepcall.SocketVariable) != "" && len(os.Args) == 4 { // or the kici command of a step
+		playStep()
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/job"
+	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/wire"
@@ -39,7 +40,8 @@ type Config struct {
 	ReconnectWindow time.Duration // KICI_RECONNECT_WINDOW_MS: how long an agent without work waits for its orchestrator; 0 for ever
 	MaxLogBytes     int64         // KICI_MAX_LOG_SIZE_BYTES, of one job
 
-	Environ []string // what steps inherit from the machine
+	Environ    []string // what steps inherit from the machine
+	Executable string   // what "kici" is inside a step; "" is this program
 
 	// Process says that this process is the agent and nothing else: it protects itself, adopts orphans and gives memory
 	// back. False for agents inside another program, as in tests.
@@ -91,6 +93,7 @@ var known = []string{
 	"KICI_PATH", "KICI_SUMMARY", "KICI_SHA", "KICI_REF", "KICI_REF_NAME", "KICI_REF_TYPE", "KICI_REPOSITORY",
 	"KICI_REPOSITORY_OWNER", "KICI_EVENT_NAME", "KICI_ACTOR", "KICI_TRIGGERING_ACTOR", "KICI_RUN_NUMBER", "KICI_RUN_ATTEMPT",
 	"KICI_WORKFLOW", "KICI_JOB", "KICI_BASE_REF", "KICI_HEAD_REF", "KICI_SERVER_URL", "KICI_STEP_SUMMARY", "KICI_STATE", "KICI_ACTION",
+	stepcall.SocketVariable, stepcall.TokenVariable,
 }
 
 // foreign are the server's names: whoever runs a server may start an agent in the same shell.
@@ -277,6 +280,9 @@ func (c *Config) complete() error {
 		c.Log = slog.Default()
 	}
 	c.Log = c.Log.With("component", "agent", "agent_id", c.AgentID)
+	if c.Executable == "" {
+		c.Executable, _ = os.Executable() // without it steps have no kici on their PATH
+	}
 	if c.HTTP == nil {
 		c.HTTP = newHTTPClient()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/kici-go/kici/internal/agent/link"
 	"github.com/kici-go/kici/internal/agent/spool"
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -21,6 +22,8 @@ type task struct {
 	agent    *Agent
 	dispatch wire.JobDispatch
 	reports  *outbox
+	asks     *asks
+	again    *service.Wake   // open questions are to be repeated
 	ctx      context.Context // ends when the job is not ours any more, or nobody waits for its result
 	stop     context.CancelCauseFunc
 
@@ -33,7 +36,9 @@ type task struct {
 }
 
 func (a *Agent) newTask(d wire.JobDispatch) *task {
-	t := &task{agent: a, dispatch: d, reports: newOutbox(a.link.Send, a.link.Quiet)}
+	t := &task{
+		agent: a, dispatch: d, reports: newOutbox(a.link.Send, a.link.Quiet), asks: newAsks(a.link.Send, a.knows), again: service.NewWake(),
+	}
 	t.ctx, t.stop = context.WithCancelCause(context.Background())
 	return t
 }
@@ -55,6 +60,7 @@ func (t *task) run() {
 	ctx, cancel := context.WithCancel(t.ctx)
 	helpers.Go(func() { t.reports.run(ctx) })
 	helpers.Go(func() { t.heartbeats(ctx) })
+	helpers.Go(func() { t.resender(ctx) })
 	defer helpers.Wait()
 	defer cancel()
 	log := t.agent.cfg.Log.With("job_id", t.dispatch.JobID, "run_id", t.dispatch.RunID, "attempt", t.dispatch.Attempt)
@@ -100,7 +106,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	host, _ := os.Hostname()
 	j := cfg.Perform(job.Config{
 		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout,
-		Exclusive: cfg.Process, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
+		Exclusive: cfg.Process, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
 	})
 	t.attach(j, sp)
 	t.reportJob(wire.JobStatus{Status: string(ci.JobRunning), StartedAt: cfg.Now().UnixMilli()})
@@ -245,6 +251,7 @@ func (t *task) end() time.Time {
 // reconnected makes reports and log go on at once.
 func (t *task) reconnected() {
 	t.reports.resume()
+	t.again.Signal()
 	t.mu.Lock()
 	sp := t.spool
 	t.mu.Unlock()

@@ -327,7 +327,7 @@ func (s *Server) openRooms(context.Context) error {
 	})
 	s.fleet = fleet.New(fleet.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Reports: agentReports(s.runs), Losses: s.runs, Logs: agentLogs{s.logs},
-		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Metrics: s.metrics, Env: s.env, Log: s.log,
+		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Events: stepEvents{s.events}, Jobs: stepJobs{s.runs}, Metrics: s.metrics, Env: s.env, Log: s.log,
 		Settings: s.tuning.Fleet,
 	})
 	return nil

@@ -67,7 +67,7 @@ func (s *session) register(reg wire.Register) error {
 	s.current = a.current
 	s.mu.Unlock()
 	s.send(wire.TypeRegisterAck, wire.RegisterAck{
-		AgentID: s.agentID, Labels: a.labels, ScalerManaged: s.managed, Capabilities: []string{},
+		AgentID: s.agentID, Labels: a.labels, ScalerManaged: s.managed, Capabilities: []string{wire.TypeEventEmit, wire.TypeJobAdd},
 		PendingDispatch: a.pending, WarmPool: s.managed && !a.row.BoundJobID.Valid, Abandon: a.abandon,
 	})
 	old, ok := s.f.enter(s)

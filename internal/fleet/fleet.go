@@ -128,6 +128,8 @@ type Deps struct {
 	Contexts   contexts
 	Secrets    secrets
 	Clones     clones
+	Events     EventEmitter // of steps
+	Jobs       JobAdder     // of steps
 	Metrics    *obs.Metrics
 	Env        service.Env
 	Log        *slog.Logger

@@ -167,24 +167,6 @@ type reporting struct {
 	logBytes map[jobKey]int64
 }
 
-// ownerOf says whose an attempt is, and the state of its assignment if it is this agent's.
-func ownerOf(ctx context.Context, tx *store.Tx, agentID string, key jobKey) (ownership, string, error) {
-	a, err := tx.FleetAssignment(ctx, key.id, int64(key.attempt))
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return ownerUnknown, "", nil
-	case err != nil:
-		return ownerUnknown, "", fmt.Errorf("read assignment: %w", err)
-	case a.AgentID != agentID:
-		return ownerOther, "", nil
-	case !a.EndedAt.Valid:
-		return ownerMine, a.State, nil
-	case a.EndReason == "finished":
-		return ownerEnded, "", nil
-	}
-	return ownerStale, "", nil
-}
-
 // owner is ownerOf for reports that read their job anyway: while that is the agent's and has not ended, so is the assignment.
 func (w *reporting) owner(ctx context.Context, r report) (ownership, string, error) {
 	if r.ack == nil && r.reject == nil {
@@ -286,9 +268,10 @@ func (s *session) progress(v verdict) {
 	}
 }
 
-// violation counts reports about other agents' jobs; five in a minute end the connection (AG-19).
+// violation counts reports and questions about other agents' jobs; five in a minute end the connection (AG-19).
 func (s *session) violation(key jobKey) {
 	now := s.f.Env.NowMs()
+	s.mu.Lock()
 	recent := s.violations[:0]
 	for _, at := range s.violations {
 		if now-at < time.Minute.Milliseconds() {
@@ -296,8 +279,10 @@ func (s *session) violation(key jobKey) {
 		}
 	}
 	s.violations = append(recent, now)
+	many := len(s.violations) >= 5
+	s.mu.Unlock()
 	s.f.Log.Warn("report about another agent's job", "agent_id", s.agentID, "job_id", key.id, "attempt", key.attempt)
-	if len(s.violations) >= 5 {
+	if many {
 		s.close(ending{wire.CloseInvalid, "reports about jobs of other agents", "invalid"})
 	}
 }

@@ -44,6 +44,7 @@ type rig struct {
 	url     string
 	offset  atomic.Int64 // of the clock
 	secrets fakeSecrets
+	rooms   fakeRooms
 	stop    func()
 }
 
@@ -121,7 +122,7 @@ func (r *rig) start(s Settings) {
 	r.t.Helper()
 	r.fleet = New(Deps{
 		Store: r.st, InstanceID: instance, Reports: runReports(r.runs), Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
-		Secrets: &r.secrets, Clones: fakeClones{}, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: s,
+		Secrets: &r.secrets, Clones: fakeClones{}, Events: &r.rooms, Jobs: &r.rooms, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: s,
 	})
 	if err := r.fleet.Adopt(context.Background()); err != nil {
 		r.t.Fatal(err)

@@ -28,8 +28,7 @@ type session struct {
 	agentID, tokenHash, nodeID string
 	managed                    bool
 
-	limits     limiter // the reader's
-	violations []int64 // the committer's: times within a minute (AG-19)
+	limits limiter // the reader's
 
 	lastSeen, lastBeat atomic.Int64
 	unhealthy          atomic.Bool
@@ -42,6 +41,9 @@ type session struct {
 	end        *ending
 	reports    []report
 	committing bool
+	asks       []ask
+	asking     bool
+	violations []int64 // times within a minute (AG-19)
 	current    *delivered
 	drainSent  bool
 }
@@ -244,6 +246,12 @@ func (s *session) handle(frame wire.Frame) error {
 		}
 		s.f.beats.add(jobKey{b.JobID, b.Attempt}, s)
 		return nil
+	}
+	if a, known, err := decodeAsk(frame); known {
+		if err == nil {
+			s.takeAsk(a)
+		}
+		return err
 	}
 	r, known, err := decodeReport(frame)
 	if err != nil {

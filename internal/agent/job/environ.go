@@ -100,6 +100,9 @@ func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
 	if len(j.paths) > 0 {
 		all["PATH"] = strings.Join(append(slices.Clone(j.paths), all["PATH"]), string(os.PathListSeparator))
 	}
+	if j.back != nil && j.back.Bin() != "" {
+		all["PATH"] += string(os.PathListSeparator) + j.back.Bin()
+	}
 	if all["HOME"] == "" {
 		all["HOME"] = j.path()
 	}
@@ -137,6 +140,9 @@ func (j *Job) reserved(files commandFiles) map[string]string {
 	both("OUTPUT", files.output)
 	both("ENV", files.env)
 	both("PATH", files.path)
+	if j.back != nil {
+		maps.Copy(out, j.back.Variables())
+	}
 	out["KICI_SUMMARY"], out["GITHUB_STEP_SUMMARY"] = files.summary, files.summary
 	return out
 }

@@ -7,6 +7,7 @@
 //	workspace/   the checkout and the steps' working directory
 //	temp/        KICI_TEMP: scripts, command files, the event; outside the workspace
 //	spool/       the log on its way
+//	c/, bin/     how steps ask for something, and the kici command (stepcall)
 package job
 
 import (
@@ -26,6 +27,7 @@ import (
 	"github.com/kici-go/kici/internal/agent/exec"
 	"github.com/kici-go/kici/internal/agent/mask"
 	"github.com/kici-go/kici/internal/agent/spool"
+	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/wire"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -57,6 +59,8 @@ type Config struct {
 	StepTimeout time.Duration
 	Exclusive   bool // see exec.Options
 	NoCgroup    bool
+	Ask         stepcall.Handler // where steps' requests go; nil: they have no way back
+	Executable  string           // what "kici" is inside a step; "" puts none on their PATH
 	// Fill, if not nil, puts the repository into the workspace instead of git: what it says goes into the log.
 	Fill   func(ctx context.Context, workspace string, log io.Writer) error
 	Spool  *spool.Spool
@@ -86,6 +90,7 @@ type Job struct {
 	defs lock.RunDefaults
 	tree *exec.Tree
 	mask *mask.Set
+	back *stepcall.Server // nil when steps have no way back
 
 	base     context.Context // ends when everything must stop at once
 	stopBase context.CancelCauseFunc
@@ -248,6 +253,9 @@ func (j *Job) tearDown() {
 	if j.tree != nil {
 		j.tree.Close()
 	}
+	if j.back != nil {
+		j.back.Close()
+	}
 	j.mu.Lock()
 	if j.cleanup != nil {
 		j.cleanup.Stop()
@@ -325,6 +333,20 @@ func (j *Job) decode() error {
 		j.contexts[name] = value
 	}
 	return nil
+}
+
+// listen gives steps their way back. A job that never asks does not fail for want of it.
+func (j *Job) listen(log *spool.Step) {
+	if j.cfg.Ask == nil {
+		return
+	}
+	s, err := stepcall.Listen(stepcall.Config{Dir: j.cfg.Dir, Executable: j.cfg.Executable, Handle: j.cfg.Ask, Now: j.cfg.Now, Log: j.cfg.Log})
+	if err != nil {
+		log.Notice("Steps of this job can neither emit events nor add jobs: %s", err)
+		return
+	}
+	j.back = s
+	j.mask.Add(s.Token())
 }
 
 // directories makes the job's private directories.

@@ -55,6 +55,7 @@ func (j *Job) prepare(log *spool.Step) (kind string, err error) {
 	if err != nil {
 		return InitWorkspace, err
 	}
+	j.listen(log)
 	j.announceSteps()
 	j.describe(log)
 	if err := j.writeEvent(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/exec"
+	"github.com/kici-go/kici/internal/agent/stepcall"
 )
 
 // Dir is one owner's directory. Its methods are safe for concurrent use.
@@ -119,6 +120,10 @@ func (w *Dir) clear(dir string) error {
 		if err := exec.CleanUp(ctx, s); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+	}
+	jobs, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, j := range jobs {
+		stepcall.ClearShort(j)
 	}
 	return w.Remove(dir)
 }
