@@ -111,7 +111,7 @@ func (q *Queries) DueSchedules(ctx context.Context, now int64, maxRows int32) ([
 }
 
 const nextScheduleAt = `-- name: NextScheduleAt :many
-SELECT CAST(next_at AS BIGINT) AS next_at FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1
+SELECT CAST(s.next_at AS BIGINT) AS due_at FROM schedules s WHERE s.next_at IS NOT NULL ORDER BY s.next_at LIMIT 1
 `
 
 func (q *Queries) NextScheduleAt(ctx context.Context) ([]int64, error) {
@@ -122,11 +122,11 @@ func (q *Queries) NextScheduleAt(ctx context.Context) ([]int64, error) {
 	defer rows.Close()
 	items := []int64{}
 	for rows.Next() {
-		var next_at int64
-		if err := rows.Scan(&next_at); err != nil {
+		var due_at int64
+		if err := rows.Scan(&due_at); err != nil {
 			return nil, err
 		}
-		items = append(items, next_at)
+		items = append(items, due_at)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

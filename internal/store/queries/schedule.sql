@@ -27,7 +27,7 @@ UPDATE schedules SET next_at = NULL WHERE registration_id = $1;
 DELETE FROM schedules WHERE registration_id = $1 AND expression = $2 AND timezone = $3;
 
 -- name: NextScheduleAt :many
-SELECT CAST(next_at AS BIGINT) AS next_at FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1;
+SELECT CAST(s.next_at AS BIGINT) AS due_at FROM schedules s WHERE s.next_at IS NOT NULL ORDER BY s.next_at LIMIT 1;
 
 -- name: DueSchedules :many
 SELECT s.registration_id, s.expression, s.timezone, s.org_id, s.last_fired_at, s.next_at,
