@@ -82,13 +82,17 @@ type Deps struct {
 	Sources     sources
 	Origins     origins
 	Secrets     secrets
-	Hub         hub
-	Ledger      ledger
-	Checks      []diagnose.Check // of the server itself
-	BaseURL     func() string    // of this server as people reach it, without a trailing slash
-	Version     string
-	Env         service.Env
-	Log         *slog.Logger
+
+	Registrations registrations
+	Registrar     registrar
+
+	Hub     hub
+	Ledger  ledger
+	Checks  []diagnose.Check // of the server itself
+	BaseURL func() string    // of this server as people reach it, without a trailing slash
+	Version string
+	Env     service.Env
+	Log     *slog.Logger
 }
 
 // Limits of the API.
@@ -136,6 +140,7 @@ func New(d Deps) *API {
 	a.clusterRoutes()
 	a.sourceRoutes()
 	a.deliveryRoutes()
+	a.registrationRoutes()
 	a.secretRoutes()
 	a.tokenRoutes()
 	a.diagnoseRoutes()

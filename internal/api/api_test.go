@@ -241,6 +241,8 @@ type rig struct {
 	logs   *logs
 	boxed  *secretBox
 	server *httptest.Server
+
+	registry *registry
 }
 
 func newRig(t *testing.T, st *store.Store) *rig {
@@ -251,9 +253,10 @@ func newRig(t *testing.T, st *store.Store) *rig {
 		auth: &auth{Service: access.New(st, w.Env, obs.Discard())},
 	}
 	base := func() string { return "http://ci" }
+	r.registry = newRegistry(st, w.Env)
 	r.api = New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: base, Logs: r.logs}), Auth: r.auth, Tokens: r.auth, AgentTokens: r.auth,
-		Runs: w.Runs, Start: r.intake, Sources: r.intake, Origins: r.intake, Secrets: r.boxed, Hub: st, Ledger: st, BaseURL: base,
+		Runs: w.Runs, Start: r.intake, Sources: r.intake, Origins: r.intake, Secrets: r.boxed, Registrations: r.registry, Registrar: r.registry, Hub: st, Ledger: st, BaseURL: base,
 		Version: "1.2.3", Env: w.Env, Log: obs.Discard(),
 	})
 	r.server = httptest.NewServer(r.api)

@@ -13,6 +13,7 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/secret"
 	"github.com/kici-go/kici/internal/source"
@@ -75,9 +76,12 @@ var statuses = []struct {
 	{ingress.ErrInvalid, http.StatusBadRequest},
 	{ingress.ErrNoCommit, http.StatusNotFound},
 	{ingress.ErrDisabled, http.StatusConflict},
+	{ingress.ErrNoRegistration, http.StatusNotFound},
+	{ingress.ErrConflict, http.StatusConflict},
 	{ingress.ErrExists, http.StatusConflict},
 	{ingress.ErrTryAgain, http.StatusConflict},
 	{ingress.ErrShed, http.StatusServiceUnavailable},
+	{registration.ErrNotFound, http.StatusNotFound},
 	{source.ErrUnreachable, http.StatusServiceUnavailable},
 	{source.ErrNotFound, http.StatusNotFound},
 	{source.ErrMisconfigured, http.StatusConflict},

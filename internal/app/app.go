@@ -315,7 +315,7 @@ func (s *Server) openRooms(context.Context) error {
 	s.openRegistry()
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
-		Runs: ingressRuns{s.runs}, Registrations: s.registrations, BaseURL: s.URL,
+		Runs: ingressRuns{s.runs}, Registrations: s.registrations, Globals: s.globals, BaseURL: s.URL,
 		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
@@ -339,7 +339,7 @@ func (s *Server) openSurfaces(context.Context) error {
 	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
 	a := api.New(api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
-		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Registrations: s.registrations, Registrar: s.ingress, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
 	})
 	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})

@@ -2,8 +2,10 @@ package app
 
 import (
 	"github.com/kici-go/kici/internal/event"
+	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/schedule"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -32,4 +34,22 @@ func (r scheduleEvents) EmitTx(tx *store.Tx, e schedule.Event) (string, error) {
 	return r.s.events.EmitTx(tx, event.Emit{
 		OrgID: e.OrgID, Name: schedule.EventFire, Payload: e.Payload, SourceRepo: e.Repo, SourceRoutingKey: e.RoutingKey, RegistrationID: e.RegistrationID,
 	})
+}
+
+// globals is what applies to global workflows now.
+func (s *Server) globals(orgID string) ingress.Globals {
+	org := s.settings.Org(orgID)
+	return ingress.Globals{Enabled: s.settings.Cluster().GlobalWorkflows, Allow: repoRules(org.AllowedRepos), Deny: repoRules(org.DeniedRepos)}
+}
+
+// repoRules keeps the difference between no list and an empty one.
+func repoRules(list []setting.RepoRule) []ingress.RepoRule {
+	if list == nil {
+		return nil
+	}
+	out := make([]ingress.RepoRule, len(list))
+	for i, r := range list {
+		out[i] = ingress.RepoRule(r)
+	}
+	return out
 }

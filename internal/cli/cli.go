@@ -21,8 +21,10 @@ import (
 	"github.com/kici-go/kici/internal/cli/jobcmd"
 	"github.com/kici-go/kici/internal/cli/logincmd"
 	"github.com/kici-go/kici/internal/cli/queuecmd"
+	"github.com/kici-go/kici/internal/cli/registrationcmd"
 	"github.com/kici-go/kici/internal/cli/runcmd"
 	"github.com/kici-go/kici/internal/cli/scalercmd"
+	"github.com/kici-go/kici/internal/cli/schedulecmd"
 	"github.com/kici-go/kici/internal/cli/secretcmd"
 	"github.com/kici-go/kici/internal/cli/sourcecmd"
 	"github.com/kici-go/kici/internal/cli/tokencmd"
@@ -96,6 +98,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 		&cobra.Group{ID: groupAdmit, Title: "Access and set-up:"},
 	)
 	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c))
+	group(root, groupWork, registrationcmd.New(c), schedulecmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, logincmd.Commands(c)...)
@@ -116,6 +119,7 @@ func admin(c *console.Console, in Injected) *cobra.Command {
 		Example: `  kici admin diagnose
   kici admin runs list`, Short: "The operator's commands (the same as kici-admin)",
 	}
+	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c))
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	return cmd

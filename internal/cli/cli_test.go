@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -209,7 +210,8 @@ func world() map[string]any {
 		ID: "src-1", Kind: "local", Name: "shop", RoutingKey: "generic:default:src-1", Repo: "acme/shop", Enabled: true,
 		WebhookURL: "http://ci/webhook/default/generic/shop", Config: json.RawMessage(`{"path":"/srv/shop.git"}`), CreatedAt: at(0),
 	}
-	return map[string]any{
+	answers := registry(id)
+	maps.Copy(answers, map[string]any{
 		"GET /capabilities": client.Capabilities{OrchestratorVersion: "1.2.3", ProtocolVersion: 1, MinProtocolVersion: 1, Features: []string{"runs"}},
 		"GET /whoami":       client.Identity{TokenID: "t1", OrgID: "default", Label: "ada", Role: "owner"},
 		"GET /runs": client.RunList{Runs: []client.Run{
@@ -290,7 +292,8 @@ func world() map[string]any {
 		"POST /agent-tokens":          client.Created{ID: "a1", Token: "kat_secret", Prefix: "kat_secr", Labels: []string{"linux"}, Type: "static"},
 		"GET /agent-tokens":           client.TokenList{Tokens: []client.Token{{ID: "a1", Type: "static", Prefix: "kat_0123abcd", Labels: []string{"linux"}, CreatedAt: at(0)}}},
 		"POST /login-links":           client.LoginLink{URL: "http://ci/login/link/xyz", ExpiresAt: at(600)},
-	}
+	})
+	return answers
 }
 
 func (f *fakeServer) stream(w http.ResponseWriter, key string) {

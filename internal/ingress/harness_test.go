@@ -138,6 +138,7 @@ func newWorld(t testing.TB, st *store.Store, change ...func(*Deps)) *world {
 		Store: st, InstanceID: "one", Secrets: w.secrets, Env: env, Log: log, Metrics: obs.NewMetrics(),
 		Runs:          &realRuns{runs: run.NewService(st, run.DefaultSettings(), env, log)},
 		Registrations: registration.New(registration.Deps{Store: st, Events: noEvents{}, Env: env, Log: log}),
+		Globals:       func(string) Globals { return Globals{} },
 		BaseURL:       func() string { return "http://kici.test" },
 		Factories: map[string]Factory{
 			local.Kind:   func(c source.Config) (source.Source, error) { return local.New(c, repos) },

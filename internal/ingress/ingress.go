@@ -33,7 +33,8 @@ type Deps struct {
 	Secrets       Secrets
 	Runs          Runs
 	Registrations Registrations
-	BaseURL       func() string // address of this server, without a trailing slash; for webhook addresses
+	Globals       func(orgID string) Globals // what applies to global workflows now; it never blocks and never fails
+	BaseURL       func() string              // address of this server, without a trailing slash; for webhook addresses
 	Settings      Settings
 	Env           service.Env
 	Log           *slog.Logger
@@ -66,6 +67,12 @@ type Registrations interface {
 	Sync(ctx context.Context, tx *store.Tx, scope db.WorkflowRegistration, delivery string, workflows []lock.Workflow) (bool, error)
 	// Triggered yields the enabled registrations that have a trigger of a type; what it yields must not be changed.
 	Triggered(ctx context.Context, orgID, triggerType string) (iter.Seq2[db.WorkflowRegistration, *lock.Workflow], error)
+	// ByID returns a registration, disabled or not, and its workflow, nil when it cannot be read.
+	ByID(ctx context.Context, id string) (reg db.WorkflowRegistration, w *lock.Workflow, ok bool, err error)
+	// Globals yields the enabled global registrations that have a trigger of a type, as Triggered does (GLB-1).
+	Globals(ctx context.Context, orgID, triggerType string) (iter.Seq2[db.WorkflowRegistration, *lock.Workflow], error)
+	// Register adds or replaces workflows and removes none (REG-5). It returns the registry's version.
+	Register(ctx context.Context, scope db.WorkflowRegistration, workflows []lock.Workflow) (int64, error)
 	// Forget removes what a source has registered.
 	Forget(ctx context.Context, tx *store.Tx, orgID, routingKey string) error
 }

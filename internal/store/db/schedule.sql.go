@@ -39,6 +39,42 @@ func (q *Queries) ClaimSchedule(ctx context.Context, arg ClaimScheduleParams) (i
 	return result.RowsAffected()
 }
 
+const countRegistrations = `-- name: CountRegistrations :one
+SELECT COUNT(*) FROM workflow_registrations r
+WHERE r.org_id = $1
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = $2)
+  AND (CAST($3 AS TEXT) = '' OR r.repo = $3)
+  AND (CAST($4 AS TEXT) = '' OR r.workflow = $4)
+  AND (CAST($5 AS TEXT) = '' OR r.trigger_types LIKE $5)
+  AND (CAST($6 AS TEXT) = '' OR (r.disabled = TRUE AND $6 = 'true') OR (r.disabled = FALSE AND $6 = 'false'))
+  AND (CAST($7 AS BOOLEAN) = FALSE OR r.is_global = TRUE)
+`
+
+type CountRegistrationsParams struct {
+	OrgID       string
+	RoutingKey  string
+	Repo        string
+	Workflow    string
+	TriggerLike string
+	Disabled    string
+	OnlyGlobal  bool
+}
+
+func (q *Queries) CountRegistrations(ctx context.Context, arg CountRegistrationsParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countRegistrations,
+		arg.OrgID,
+		arg.RoutingKey,
+		arg.Repo,
+		arg.Workflow,
+		arg.TriggerLike,
+		arg.Disabled,
+		arg.OnlyGlobal,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const dropSchedule = `-- name: DropSchedule :execrows
 DELETE FROM schedules WHERE registration_id = $1 AND expression = $2 AND timezone = $3
 `
@@ -147,6 +183,254 @@ func (q *Queries) PauseSchedules(ctx context.Context, registrationID string) (in
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const readRegistration = `-- name: ReadRegistration :many
+SELECT r.id, r.routing_key, r.repo, r.workflow, r.trigger_types, r.commit_sha, r.default_branch, r.source_file, r.disabled, r.is_global,
+  r.synced_at, s.name AS source_name, r.lock_entry
+FROM workflow_registrations r LEFT JOIN sources s ON s.routing_key = r.routing_key AND s.deleted_at IS NULL
+WHERE r.org_id = $1 AND (r.id = $2 OR r.workflow = $2 OR r.repo || '#' || r.workflow = $2)
+ORDER BY r.repo, r.id LIMIT 20
+`
+
+type ReadRegistrationRow struct {
+	ID            string
+	RoutingKey    string
+	Repo          string
+	Workflow      string
+	TriggerTypes  string
+	CommitSha     string
+	DefaultBranch string
+	SourceFile    string
+	Disabled      bool
+	IsGlobal      bool
+	SyncedAt      int64
+	SourceName    sql.NullString
+	LockEntry     string
+}
+
+// By id, by repository#workflow, or by a workflow's name that only one has.
+func (q *Queries) ReadRegistration(ctx context.Context, orgID string, ref string) ([]ReadRegistrationRow, error) {
+	rows, err := q.db.QueryContext(ctx, readRegistration, orgID, ref)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadRegistrationRow{}
+	for rows.Next() {
+		var i ReadRegistrationRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.TriggerTypes,
+			&i.CommitSha,
+			&i.DefaultBranch,
+			&i.SourceFile,
+			&i.Disabled,
+			&i.IsGlobal,
+			&i.SyncedAt,
+			&i.SourceName,
+			&i.LockEntry,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readRegistrations = `-- name: ReadRegistrations :many
+SELECT r.id, r.routing_key, r.repo, r.workflow, r.trigger_types, r.commit_sha, r.default_branch, r.source_file, r.disabled, r.is_global,
+  r.synced_at, s.name AS source_name
+FROM workflow_registrations r LEFT JOIN sources s ON s.routing_key = r.routing_key AND s.deleted_at IS NULL
+WHERE r.org_id = $1
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = $2)
+  AND (CAST($3 AS TEXT) = '' OR r.repo = $3)
+  AND (CAST($4 AS TEXT) = '' OR r.workflow = $4)
+  AND (CAST($5 AS TEXT) = '' OR r.trigger_types LIKE $5)
+  AND (CAST($6 AS TEXT) = '' OR (r.disabled = TRUE AND $6 = 'true') OR (r.disabled = FALSE AND $6 = 'false'))
+  AND (CAST($7 AS BOOLEAN) = FALSE OR r.is_global = TRUE)
+  AND (r.repo, r.workflow, r.id) > (CAST($8 AS TEXT), CAST($9 AS TEXT), CAST($10 AS TEXT))
+ORDER BY r.repo, r.workflow, r.id LIMIT CAST($11 AS INTEGER)
+`
+
+type ReadRegistrationsParams struct {
+	OrgID         string
+	RoutingKey    string
+	Repo          string
+	Workflow      string
+	TriggerLike   string
+	Disabled      string
+	OnlyGlobal    bool
+	AfterRepo     string
+	AfterWorkflow string
+	AfterID       string
+	MaxRows       int32
+}
+
+type ReadRegistrationsRow struct {
+	ID            string
+	RoutingKey    string
+	Repo          string
+	Workflow      string
+	TriggerTypes  string
+	CommitSha     string
+	DefaultBranch string
+	SourceFile    string
+	Disabled      bool
+	IsGlobal      bool
+	SyncedAt      int64
+	SourceName    sql.NullString
+}
+
+// Without the lock entry, which is wide. Filters that are empty do not count; enabled is ”, 'true' or 'false'.
+func (q *Queries) ReadRegistrations(ctx context.Context, arg ReadRegistrationsParams) ([]ReadRegistrationsRow, error) {
+	rows, err := q.db.QueryContext(ctx, readRegistrations,
+		arg.OrgID,
+		arg.RoutingKey,
+		arg.Repo,
+		arg.Workflow,
+		arg.TriggerLike,
+		arg.Disabled,
+		arg.OnlyGlobal,
+		arg.AfterRepo,
+		arg.AfterWorkflow,
+		arg.AfterID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadRegistrationsRow{}
+	for rows.Next() {
+		var i ReadRegistrationsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.TriggerTypes,
+			&i.CommitSha,
+			&i.DefaultBranch,
+			&i.SourceFile,
+			&i.Disabled,
+			&i.IsGlobal,
+			&i.SyncedAt,
+			&i.SourceName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readSchedules = `-- name: ReadSchedules :many
+SELECT s.registration_id, s.expression, s.timezone, s.last_fired_at, s.next_at, s.last_event_id, s.error,
+  r.routing_key, r.repo, r.workflow, r.disabled, e.run_id AS last_run_id
+FROM schedules s JOIN workflow_registrations r ON r.id = s.registration_id
+  LEFT JOIN event_runs e ON e.event_id = s.last_event_id AND e.registration_id = s.registration_id
+WHERE s.org_id = $1
+  AND (CAST($2 AS TEXT) = '' OR r.routing_key = $2)
+  AND (CAST($3 AS TEXT) = '' OR r.repo = $3)
+  AND (CAST($4 AS TEXT) = '' OR r.workflow = $4)
+  AND (CAST($5 AS TEXT) = '' OR s.registration_id = $5)
+  AND (r.repo, r.workflow, s.registration_id, s.expression, s.timezone) > (CAST($6 AS TEXT), CAST($7 AS TEXT),
+    CAST($8 AS TEXT), CAST($9 AS TEXT), CAST($10 AS TEXT))
+ORDER BY r.repo, r.workflow, s.registration_id, s.expression, s.timezone LIMIT CAST($11 AS INTEGER)
+`
+
+type ReadSchedulesParams struct {
+	OrgID           string
+	RoutingKey      string
+	Repo            string
+	Workflow        string
+	RegistrationID  string
+	AfterRepo       string
+	AfterWorkflow   string
+	AfterID         string
+	AfterExpression string
+	AfterTimezone   string
+	MaxRows         int32
+}
+
+type ReadSchedulesRow struct {
+	RegistrationID string
+	Expression     string
+	Timezone       string
+	LastFiredAt    int64
+	NextAt         sql.NullInt64
+	LastEventID    string
+	Error          string
+	RoutingKey     string
+	Repo           string
+	Workflow       string
+	Disabled       bool
+	LastRunID      sql.NullString
+}
+
+// With the run that the last fire started, once it is there.
+func (q *Queries) ReadSchedules(ctx context.Context, arg ReadSchedulesParams) ([]ReadSchedulesRow, error) {
+	rows, err := q.db.QueryContext(ctx, readSchedules,
+		arg.OrgID,
+		arg.RoutingKey,
+		arg.Repo,
+		arg.Workflow,
+		arg.RegistrationID,
+		arg.AfterRepo,
+		arg.AfterWorkflow,
+		arg.AfterID,
+		arg.AfterExpression,
+		arg.AfterTimezone,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadSchedulesRow{}
+	for rows.Next() {
+		var i ReadSchedulesRow
+		if err := rows.Scan(
+			&i.RegistrationID,
+			&i.Expression,
+			&i.Timezone,
+			&i.LastFiredAt,
+			&i.NextAt,
+			&i.LastEventID,
+			&i.Error,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.Disabled,
+			&i.LastRunID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const reseedSchedule = `-- name: ReseedSchedule :execrows
