@@ -6,6 +6,7 @@ import (
 
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/store"
 )
 
 // Outside is what a server touches beyond its own memory and files, beside Options.Now, NewID and StoreHooks. The simulation gives
@@ -16,3 +17,6 @@ type Outside struct {
 	Sources map[string]ingress.Factory                  // by kind, instead of those of the same kind
 	Rand    func(n int64) int64                         // for jitter, see service.Env
 }
+
+// Store is the server's database, for who passes notifications between simulated servers.
+func (s *Server) Store() *store.Store { return s.store }

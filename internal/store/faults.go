@@ -7,11 +7,11 @@ import "context"
 type Faults struct {
 	// Enter comes before every transaction, snapshot and single read. It may wait; its error is the caller's.
 	Enter func(ctx context.Context) error
-	// Commit comes before every commit that changed something. Its error undoes the transaction.
-	Commit func() error
+	// Commit comes before every commit that changed something, with the terms of the leader writes in it. Its error undoes them all.
+	Commit func(terms []int64) error
 	// Committed follows the commit. It may wait. Its error is the caller's although the changes are there, as when a connection
 	// breaks in the middle of a commit.
-	Committed func() error
+	Committed func(terms []int64) error
 	// Wake delivers one wake-up to one subscriber, numbered in the order of subscription: at once, later, twice or never.
 	Wake func(t Topic, key string, subscriber int, deliver func())
 	// Publish tells the stores of other processes that share this SQLite file, which a file does not do by itself; they pass it on by
@@ -26,18 +26,18 @@ func (f Faults) enter(ctx context.Context) error {
 	return f.Enter(ctx)
 }
 
-func (f Faults) commit() error {
+func (f Faults) commit(terms []int64) error {
 	if f.Commit == nil {
 		return nil
 	}
-	return f.Commit()
+	return f.Commit(terms)
 }
 
-func (f Faults) committed() error {
+func (f Faults) committed(terms []int64) error {
 	if f.Committed == nil {
 		return nil
 	}
-	return f.Committed()
+	return f.Committed(terms)
 }
 
 // Shared reports whether several servers may use this database at once.

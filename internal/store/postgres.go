@@ -152,7 +152,7 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if e.before != nil {
 		e.before()
 	}
-	if err := e.faults.commit(); err != nil {
+	if err := e.faults.commit([]int64{term}); err != nil {
 		return nil, false, err
 	}
 	if err := sqlTx.Commit(); err != nil {
@@ -162,7 +162,7 @@ func (e *pgEngine) writeOnce(ctx context.Context, term int64, fn func(*Tx) error
 	if e.after != nil {
 		e.after()
 	}
-	return tx.notes, false, e.faults.committed()
+	return tx.notes, false, e.faults.committed([]int64{term})
 }
 
 func pgClock(ctx context.Context, q db.DBTX) (now int64, err error) {

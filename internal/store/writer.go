@@ -295,7 +295,8 @@ func (g *group) commit() {
 	if g.w.before != nil {
 		g.w.before()
 	}
-	err := g.w.faults.commit()
+	terms := g.terms()
+	err := g.w.faults.commit(terms)
 	if err == nil {
 		err = g.exec("COMMIT")
 	}
@@ -309,7 +310,20 @@ func (g *group) commit() {
 	if g.w.after != nil {
 		g.w.after()
 	}
-	g.finishAll(g.w.faults.committed())
+	g.finishAll(g.w.faults.committed(terms))
+}
+
+// terms are those of the leader writes in the group, for Faults.
+func (g *group) terms() (out []int64) {
+	if g.w.faults.Commit == nil {
+		return nil
+	}
+	for _, r := range g.members {
+		if r.term > 0 {
+			out = append(out, r.term)
+		}
+	}
+	return out
 }
 
 func (g *group) finishAll(err error) {

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kici-go/kici/internal/agent"
+	"github.com/kici-go/kici/internal/agent/job"
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// agentProcess is the real agent (internal/agent) with a script for its jobs, or a liar. It dies, hangs and is cut off as its seed says.
+type agentProcess struct {
+	m     *machine
+	id    string
+	actor string
+	spec  backend.Spec
+
+	dead    atomic.Bool
+	sends   atomic.Uint64
+	rands   atomic.Uint64
+	doom    uint64 // the n-th write to the network is its last
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	scripts map[*script]struct{}
+}
+
+// run is the whole life of the process.
+func (a *agentProcess) run() {
+	w := a.m.w
+	ctx, cancel := context.WithCancel(context.Background())
+	a.mu.Lock()
+	a.cancel, a.scripts = cancel, map[*script]struct{}{}
+	a.mu.Unlock()
+	defer cancel()
+	d := w.seed.dice("agent " + a.actor)
+	if sleep(ctx, d.between(5*time.Millisecond, 400*time.Millisecond)) != nil || a.dead.Load() {
+		return
+	}
+	lies := false
+	if w.faulty() {
+		lies = a.fate(ctx, d)
+	}
+	var err error
+	if lies {
+		err = a.lie(ctx)
+	} else {
+		err = a.serve(ctx)
+	}
+	w.trace.add("agent %s left", a.actor)
+	if err != nil && !a.dead.Load() {
+		w.trace.note("agent %s: %v", a.actor, err)
+	}
+	if !a.dead.Load() {
+		detail := "exited with 0"
+		if err != nil {
+			detail = "exited with 1"
+		}
+		a.m.host.Kill(a.id, detail)
+	}
+}
+
+// fate is what will happen to this agent; it reports whether it is a liar.
+func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
+	w := a.m.w
+	switch k := d.below(100); {
+	case k < 7: // killed at some time
+		w.later(ctx, d.between(0, 40*time.Second), func() { a.m.host.Kill(a.id, "killed") })
+	case k < 14: // killed when it sends something
+		a.doom = 1 + d.next()%60
+	case k < 20: // cut off for a while
+		w.later(ctx, d.between(time.Second, 30*time.Second), func() {
+			d := d.between(time.Second, 50*time.Second)
+			w.trace.add("stall %s %s", a.actor, d)
+			w.net.stall(a.actor, d)
+		})
+	case k < 26: // its connections break now and then
+		for range 1 + d.below(4) {
+			w.later(ctx, d.between(0, 30*time.Second), func() { w.net.drop(a.actor, d.chance(60)) })
+		}
+	case k < 32:
+		return true
+	}
+	return false
+}
+
+func (a *agentProcess) sent() {
+	if n := a.sends.Add(1); a.doom > 0 && n == a.doom && a.m.w.faulty() {
+		go a.m.host.Kill(a.id, "killed") // the caller holds locks of its own
+	}
+}
+
+// kill is a SIGKILL: what it still does is seen by nobody.
+func (a *agentProcess) kill() {
+	if a.dead.Swap(true) {
+		return
+	}
+	a.m.w.trace.add("agent %s dies", a.actor)
+	a.m.w.net.kill(a.actor, true)
+	a.mu.Lock()
+	cancel := a.cancel
+	for s := range a.scripts {
+		s.die()
+	}
+	a.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+func (a *agentProcess) rand(n int64) int64 {
+	return int64(a.m.w.seed.at(a.actor+" rand", a.rands.Add(1)) % uint64(n))
+}
+
+// serve is the real agent.
+func (a *agentProcess) serve(ctx context.Context) error {
+	w := a.m.w
+	return agent.Main(ctx, agent.Config{
+		URL: a.spec.URL, Token: a.spec.Token, AgentID: a.id, Labels: a.spec.Labels, Managed: true, Version: "sim",
+		WorkDir: filepath.Join(w.dir, "agents", a.actor), JobHeartbeat: 10 * time.Second, ReconnectWindow: 40 * time.Second,
+		HTTP: w.net.client(a.actor, a.sent), Now: time.Now, Log: w.trace.logger(a.actor, w.o.LogLevel), Rand: a.rand,
+		Perform: func(c job.Config) agent.Performer { return newScript(a, c) },
+	})
+}
+
+var errLied = errors.New("a liar has lied enough")

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// settleWithin is how long a system without faults may take until nothing is left to do.
+const settleWithin = 15 * time.Minute
+
+// settle ends all faults, waits until nothing is left to do, and checks what must be so then.
+func (w *world) settle() {
+	w.trace.add("faults end")
+	w.settling.Store(true)
+	w.net.heal()
+	began := time.Now()
+	for {
+		time.Sleep(5*time.Second + time.Duration(w.seed.at("settle", uint64(time.Since(began)))%1_000_000))
+		left, err := w.left()
+		switch {
+		case err != nil && time.Since(began) > settleWithin:
+			w.violate("settle", "cannot look: %v", err)
+			return
+		case err != nil:
+			continue
+		case len(left) == 0:
+			w.trace.add("settled")
+			time.Sleep(3 * time.Second)
+			w.verify()
+			return
+		case time.Since(began) > settleWithin:
+			w.violate("settle", "after %s there is still: %s", settleWithin, strings.Join(left, "; "))
+			w.verify()
+			return
+		}
+	}
+}
+
+// open are queries for what must not be there when all is done; the first column names it.
+var open = []struct{ what, query string }{
+	{"delivery", "SELECT id, status, attempts, error FROM deliveries WHERE finished_at IS NULL"},
+	{"run", "SELECT id, status FROM execution_runs WHERE finished_at IS NULL"},
+	{"job", "SELECT id, name, status, agent_id, error FROM execution_jobs WHERE finished_at IS NULL"},
+	{"agent", "SELECT id, state, gone_reason, error FROM agents WHERE state <> 'gone' AND type <> 'static'"},
+	{"assignment", "SELECT job_id, attempt, agent_id, state FROM assignments WHERE ended_at IS NULL"},
+	{"agent token", "SELECT id, agent_id FROM agent_tokens WHERE type = 'ephemeral'"},
+	{"slot", "SELECT id, state FROM concurrency_slots WHERE state <> 'released'"},
+}
+
+// left is what there is still to do.
+func (w *world) left() ([]string, error) {
+	for _, c := range w.coordinators {
+		if l := c.current(); l == nil || !l.ready.Load() {
+			return nil, fmt.Errorf("%s is not there", c.name)
+		}
+	}
+	pool, err := w.openDatabase()
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	var out []string
+	for _, o := range open {
+		found, err := rows(pool, o.query)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.what, err)
+		}
+		for _, r := range found {
+			out = append(out, o.what+" "+strings.Join(r, " "))
+		}
+	}
+	for _, c := range w.coordinators {
+		for _, id := range c.machine.host.Things() {
+			out = append(out, "instance "+id+" on "+c.machine.name)
+		}
+	}
+	return out, nil
+}
+
+// never are queries for what must never be found at the end.
+var never = []struct{ what, query string }{
+	{"guard", "SELECT text FROM sim_violations"},
+	{"status", `SELECT id, status FROM execution_jobs WHERE finished_at IS NOT NULL
+		AND status NOT IN ('success', 'failed', 'cancelled', 'skipped', 'timed_out_stale', 'drift_dropped', 'unroutable')`},
+	{"status", "SELECT id, status FROM execution_runs WHERE finished_at IS NOT NULL AND status NOT IN ('success', 'failed', 'cancelled')"},
+	{"event twice", `SELECT source_job_id, COUNT(*) FROM kici_events WHERE event_name = '__job_complete' GROUP BY source_job_id HAVING COUNT(*) > 1`},
+	{"event twice", `SELECT source_run_id, COUNT(*) FROM kici_events WHERE event_name = '__workflow_complete' GROUP BY source_run_id HAVING COUNT(*) > 1`},
+	{"event missing", `SELECT id, status FROM execution_jobs j WHERE finished_at IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM kici_events e WHERE e.source_job_id = j.id AND e.event_name = '__job_complete')
+		AND (SELECT chain_depth FROM execution_runs r WHERE r.id = j.run_id) < 10`},
+	{"verdict", `SELECT r.id, r.status, j.name, j.status FROM execution_runs r JOIN execution_jobs j ON j.run_id = r.id WHERE r.status = 'success'
+		AND j.status IN ('failed', 'timed_out_stale', 'unroutable', 'drift_dropped', 'cancelled') AND NOT j.allowed_failure`},
+	{"verdict", `SELECT r.id, r.status FROM execution_runs r WHERE r.status = 'failed' AND init_failure = '' AND NOT EXISTS (SELECT 1 FROM execution_jobs j
+		WHERE j.run_id = r.id AND j.status IN ('failed', 'timed_out_stale', 'unroutable', 'drift_dropped') AND NOT j.allowed_failure)`},
+	{"verdict", `SELECT r.id FROM execution_runs r WHERE r.finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM execution_jobs j
+		WHERE j.run_id = r.id AND j.finished_at IS NULL)`},
+	{"step", `SELECT s.job_id, s.idx, s.status FROM execution_steps s JOIN execution_jobs j ON j.id = s.job_id
+		WHERE j.finished_at IS NOT NULL AND s.status IN ('pending', 'running')`},
+	{"needs", `SELECT j.id, j.name FROM execution_jobs j JOIN execution_job_needs n ON n.job_id = j.id JOIN execution_jobs u ON u.id = n.needs_id
+		WHERE j.started_at IS NOT NULL AND (u.finished_at IS NULL OR u.finished_at > j.started_at + 10000)`},
+	{"started twice", "SELECT dedup_key, COUNT(*) FROM execution_runs WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING COUNT(*) > 1"},
+	{"failed without why", "SELECT id, name, status FROM execution_jobs WHERE status IN ('timed_out_stale', 'unroutable') AND error = ''"},
+}
+
+// verify checks what is true of every schedule when it is over.
+func (w *world) verify() {
+	pool, err := w.openDatabase()
+	if err != nil {
+		w.violate("harness", "open database: %v", err)
+		return
+	}
+	defer pool.Close()
+	for _, n := range never {
+		found, err := rows(pool, n.query)
+		if err != nil {
+			w.violate("harness", "%s: %v", n.what, err)
+			continue
+		}
+		for _, r := range found {
+			w.violate(n.what, "%s", strings.Join(r, " "))
+		}
+	}
+	w.verifyDeliveries(pool)
+	w.verifyRuns(pool)
+	w.verifyTruth(pool)
+	w.count(pool)
+	w.state(pool)
+}
+
+// verifyDeliveries: what was accepted is there, and came to an end.
+func (w *world) verifyDeliveries(pool *sql.DB) {
+	w.mu.Lock()
+	accepted := len(w.accepted)
+	w.mu.Unlock()
+	found, err := rows(pool, "SELECT delivery_id, status, matched, run_id FROM deliveries WHERE delivery_id LIKE '%push-%'")
+	if err != nil {
+		w.violate("harness", "read deliveries: %v", err)
+		return
+	}
+	seen := map[string]bool{}
+	for _, r := range found {
+		r[0] = r[0][strings.LastIndex(r[0], ":")+1:]
+		seen[r[0]] = true
+		switch {
+		case r[1] != "processed" && r[1] != "failed":
+			w.violate("delivery", "%s ended %s", r[0], r[1])
+		case r[1] == "processed" && r[2] != "0" && r[3] == "":
+			w.violate("delivery", "%s matched %s workflows and has no run", r[0], r[2])
+		}
+	}
+	w.mu.Lock()
+	var lost []string
+	for id := range w.accepted {
+		if !seen[id] {
+			lost = append(lost, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range lost {
+		w.violate("delivery", "%s of %d was accepted and is not there", id, accepted)
+	}
+}
+
+// verifyRuns: a run that somebody was told of is there.
+func (w *world) verifyRuns(pool *sql.DB) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, id := range w.runs {
+		var n int
+		if err := pool.QueryRow("SELECT COUNT(*) FROM execution_runs WHERE id = ?", id).Scan(&n); err != nil || n != 1 {
+			w.mu.Unlock()
+			w.violate("run", "%s of %s was promised and is not there: %v", id, key, err)
+			w.mu.Lock()
+		}
+	}
+}
+
+// verifyTruth: a job that succeeded did all its steps, on one agent.
+func (w *world) verifyTruth(pool *sql.DB) {
+	found, err := rows(pool, `SELECT j.id, j.attempt, a.agent_id, (SELECT COUNT(*) FROM execution_steps s WHERE s.job_id = j.id AND s.idx > 0 AND s.status = 'success')
+		FROM execution_jobs j JOIN assignments a ON a.job_id = j.id AND a.attempt = j.attempt WHERE j.status = 'success'`)
+	if err != nil {
+		w.violate("harness", "read jobs: %v", err)
+		return
+	}
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	for _, r := range found {
+		if w.watch.liars[r[0]] {
+			continue
+		}
+		j := w.watch.jobs[r[0]]
+		if j == nil {
+			w.violate("truth", "job %s succeeded and was never run", r[0])
+			continue
+		}
+		best := 0
+		for who, step := range j.done {
+			attempt, actor, _ := strings.Cut(who, " ")
+			if attempt == r[1] && strings.HasPrefix(actor, r[2]+"/") {
+				best = max(best, step)
+			}
+		}
+		if fmt.Sprint(best) != r[3] {
+			w.violate("truth", "job %s succeeded with %s steps on %s, which has done %d", r[0], r[3], r[2], best)
+		}
+	}
+}
+
+func (w *world) count(pool *sql.DB) {
+	w.watch.mu.Lock()
+	defer w.watch.mu.Unlock()
+	s := &w.watch.s
+	for query, into := range map[string]*int{
+		"SELECT COUNT(*) FROM deliveries": &s.Deliveries, "SELECT COUNT(*) FROM execution_runs": &s.Runs,
+		"SELECT COUNT(*) FROM execution_jobs": &s.Jobs, "SELECT COUNT(*) FROM agents": &s.Agents,
+	} {
+		_ = pool.QueryRow(query).Scan(into)
+	}
+}
+
+// state makes the end part of the trace.
+func (w *world) state(pool *sql.DB) {
+	for _, query := range []string{
+		"SELECT id, status, finished_at FROM execution_runs ORDER BY id",
+		"SELECT id, name, status, attempt, started_at, finished_at FROM execution_jobs ORDER BY id",
+		"SELECT id, state, gone_reason, requested_at FROM agents ORDER BY requested_at, id",
+	} {
+		found, err := rows(pool, query)
+		if err != nil {
+			w.violate("harness", "read the end: %v", err)
+		}
+		for _, r := range found {
+			w.trace.add("end %s", strings.Join(r, " "))
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kici-go/kici/internal/app"
+	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// coordinator is a place where a server runs, dies and starts again.
+type coordinator struct {
+	w       *world
+	index   int
+	name    string
+	port    int
+	skew    time.Duration // of its clock
+	machine *machine
+
+	mu   sync.Mutex
+	life *life // the present one; nil between two
+}
+
+// life is one process of a coordinator, from its start to its end.
+type life struct {
+	c     *coordinator
+	n     int
+	actor string
+	dir   string
+	doom  doom
+
+	dead   atomic.Bool
+	cancel context.CancelFunc
+	over   chan struct{} // closed when the process is gone, however
+	once   sync.Once
+	server *app.Server
+	ready  atomic.Bool
+
+	ops, commits, sends, ids, wakes, publishes atomic.Uint64
+
+	mu    sync.Mutex
+	parts map[int]uint64 // wake-ups of each subscriber
+}
+
+// doom says where a life ends by itself.
+type doom struct {
+	commit uint64 // at its n-th commit; 0 is never
+	before bool   // just before it instead of just after
+	send   uint64 // at its n-th write to the network
+	loud   bool   // its connections are reset, instead of falling silent as with the machine
+}
+
+func (d doom) String() string {
+	switch {
+	case d.commit > 0 && d.before:
+		return fmt.Sprintf("before commit %d", d.commit)
+	case d.commit > 0:
+		return fmt.Sprintf("after commit %d", d.commit)
+	case d.send > 0:
+		return fmt.Sprintf("at send %d", d.send)
+	}
+	return "none"
+}
+
+var (
+	errDead      = errors.New("the process is dead")
+	errPartition = errors.New("the database cannot be reached")
+	errUnknown   = errors.New("the connection broke during the commit")
+)
+
+// run lives one life after the other until the world ends.
+func (c *coordinator) run() {
+	from := filepath.Join(c.w.dir, c.name+".0")
+	for n := 1; !c.w.ending.Load(); n++ {
+		l := &life{c: c, n: n, actor: fmt.Sprintf("%s.%d", c.name, n), over: make(chan struct{}), parts: map[int]uint64{}}
+		l.dir = filepath.Join(c.w.dir, l.actor)
+		l.doom = c.w.plan.doom(c.w, l)
+		if err := copyDir(from, l.dir); err != nil {
+			c.w.violate("harness", "copy data: %v", err)
+			return
+		}
+		c.mu.Lock()
+		c.life = l
+		c.mu.Unlock()
+		c.w.trace.add("start %s doom %s", l.actor, l.doom)
+		c.w.lives.Go(func() {
+			err := l.live()
+			c.w.trace.add("end %s dead %v", l.actor, l.dead.Load())
+			if err != nil {
+				c.w.trace.note("%s ended: %v", l.actor, err)
+			}
+			if err != nil && !l.dead.Load() && !c.w.faulty() {
+				c.w.violate("server", "%s ended by itself: %v", l.actor, err)
+			}
+			l.finish()
+		})
+		<-l.over
+		c.mu.Lock()
+		c.life = nil
+		c.mu.Unlock()
+		from = l.dir
+		if l.dead.Load() {
+			from = l.dir + ".image"
+		}
+		if c.w.ending.Load() {
+			return
+		}
+		time.Sleep(c.w.seed.dice("restart "+l.actor).between(200*time.Millisecond, 15*time.Second))
+	}
+}
+
+func (l *life) finish() { l.once.Do(func() { close(l.over) }) }
+
+// crash ends the process here and now: nothing that it still does reaches a disk that counts, a wire or a machine. It may be called by
+// any goroutine of it, and does not wait.
+func (l *life) crash(why string) {
+	if l.dead.Swap(true) {
+		return
+	}
+	l.c.w.trace.add("crash %s %s", l.actor, why)
+	l.c.w.watch.crashed()
+	if err := copyDir(l.dir, l.dir+".image"); err != nil {
+		l.c.w.violate("harness", "take image: %v", err)
+	}
+	l.c.w.net.kill(l.actor, l.doom.loud)
+	if l.cancel != nil {
+		l.cancel()
+	}
+	l.finish()
+}
+
+// live runs the server.
+func (l *life) live() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l.cancel = cancel
+	s, err := app.NewServer(ctx, l.options())
+	if err != nil {
+		return fmt.Errorf("new server: %w", err)
+	}
+	l.server = s
+	go func() {
+		select {
+		case <-s.Started():
+			l.ready.Store(true)
+			l.c.w.trace.add("ready %s", l.actor)
+		case <-ctx.Done():
+		}
+	}()
+	if err := s.Run(ctx); err != nil {
+		return fmt.Errorf("run server: %w", err)
+	}
+	return nil
+}
+
+func (l *life) options() app.Options {
+	w := l.c.w
+	rnd := func(n int64) int64 { return int64(w.seed.at(l.actor+" rand", l.wakes.Add(1)) % uint64(n)) }
+	return app.Options{
+		DataDir: l.dir, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
+		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, "scalers.yaml"), AllowRoot: true,
+		Executable: "/sim/kici", SecretKey: strings.Repeat("ab", 32), AdminToken: adminToken, ClusterName: "sim",
+		Tune: tune, Log: w.trace.logger(l.actor, w.o.LogLevel), Now: l.now, NewID: l.newID,
+		StoreHooks: func(c *store.Config) {
+			c.Unsynced, c.Faults = true, l.faults()
+			if w.plan.coordinators > 1 {
+				c.Dir, c.Now = w.sharedDir(), time.Now // the database's clock
+			}
+		},
+		Outside: app.Outside{
+			Listen:  func(context.Context) (net.Listener, error) { return w.net.listen(l, l.c.port), nil },
+			Kinds:   []backend.Kind{l.c.machine.kind(l)},
+			Sources: map[string]ingress.Factory{"local": func(c source.Config) (source.Source, error) { return w.openSource(l, c) }},
+			Rand:    rnd,
+		},
+	}
+}
+
+func (l *life) now() time.Time { return time.Now().Add(l.c.skew) }
+
+// newID is a UUIDv7 of the life's own clock and chance.
+func (l *life) newID() string {
+	n := l.ids.Add(1)
+	h := l.c.w.seed.at(l.actor+" id", n)
+	return uuid7(l.now().UnixMilli(), n, h)
+}
+
+func uuid7(ms int64, n, h uint64) string {
+	return fmt.Sprintf("%08x-%04x-7%03x-%04x-%012x", uint64(ms)>>16, uint64(ms)&0xffff, n&0xfff, 0x8000|h>>50, h&0xffffffffffff)
+}
+
+// sent comes before everything that this process writes to the network.
+func (l *life) sent() {
+	if n := l.sends.Add(1); n == l.doom.send {
+		l.crash("at a send")
+	}
+}
+
+func (l *life) faults() store.Faults {
+	w := l.c.w
+	f := store.Faults{Enter: l.enter, Commit: l.commit, Committed: l.committed, Wake: l.wake}
+	if w.plan.coordinators > 1 {
+		f.Publish = l.publish
+	}
+	return f
+}
+
+// enter is the way to the database.
+func (l *life) enter(ctx context.Context) error {
+	w := l.c.w
+	n := l.ops.Add(1)
+	if l.dead.Load() {
+		return errDead
+	}
+	if until := w.plan.partition(w, l); time.Now().Before(until) {
+		if err := sleep(ctx, min(time.Until(until), 5*time.Second)); err != nil {
+			return err
+		}
+		if time.Now().Before(until) {
+			return errPartition
+		}
+	}
+	h := w.seed.at(l.actor+" enter", n)
+	d := 5*time.Microsecond + time.Duration(h%60_000)
+	if w.faulty() && h>>32%w.plan.slowOneIn == 0 {
+		d += time.Duration(h >> 40 % uint64(2*time.Second))
+	}
+	time.Sleep(d)
+	if l.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+func (l *life) commit(terms []int64) error {
+	if l.dead.Load() {
+		return errDead
+	}
+	n := l.commits.Add(1)
+	if n == l.doom.commit && l.doom.before {
+		l.crash("before a commit")
+		return errDead
+	}
+	l.c.w.watch.fence(l, terms)
+	return nil
+}
+
+func (l *life) committed(terms []int64) error {
+	w := l.c.w
+	n := l.commits.Load()
+	w.trace.add("commit %s %d", l.actor, n)
+	w.watch.committed(l, terms)
+	if n == l.doom.commit && !l.doom.before {
+		l.crash("after a commit")
+		return errDead
+	}
+	h := w.seed.at(l.actor+" commit", n)
+	time.Sleep(20*time.Microsecond + time.Duration(h%300_000))
+	if w.plan.coordinators > 1 && w.faulty() && h>>40%150 == 0 {
+		w.trace.add("ambiguous %s %d", l.actor, n)
+		return errUnknown
+	}
+	return nil
+}
+
+// wake delivers a wake-up to one subscriber.
+func (l *life) wake(t store.Topic, _ string, subscriber int, deliver func()) {
+	w := l.c.w
+	l.mu.Lock()
+	l.parts[subscriber]++
+	n := l.parts[subscriber]
+	l.mu.Unlock()
+	h := w.seed.at(fmt.Sprintf("%s wake %s %d", l.actor, t, subscriber), n)
+	d := time.Microsecond + time.Duration(h%50_000)
+	if w.faulty() {
+		switch h >> 20 % 100 {
+		case 0, 1, 2, 3, 4, 5, 6, 7: // lost
+			return
+		case 8, 9, 10, 11:
+			d += time.Duration(h >> 30 % uint64(3*time.Second))
+		case 12, 13, 14: // twice
+			time.AfterFunc(d+time.Duration(h>>30%uint64(time.Second)), deliver)
+		}
+	}
+	time.AfterFunc(d, deliver)
+}
+
+// publish carries a notification to the other coordinators.
+func (l *life) publish(t store.Topic, key string) {
+	w := l.c.w
+	n := l.publishes.Add(1)
+	for _, c := range w.coordinators {
+		if c == l.c {
+			continue
+		}
+		h := w.seed.at(l.actor+" publish "+c.name, n)
+		if w.faulty() && h%100 < 5 {
+			continue
+		}
+		time.AfterFunc(50*time.Microsecond+time.Duration(h%400_000), func() {
+			if other := c.current(); other != nil && other.ready.Load() && !other.dead.Load() {
+				other.server.Store().Receive(t, key)
+			}
+		})
+	}
+}
+
+func (c *coordinator) current() *life {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.life
+}
+
+// copyDir copies the files that a process would find after a restart.
+func copyDir(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		into := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(into, 0o700)
+		}
+		if rel == "server.lock" || strings.HasSuffix(rel, "-shm") || !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		return os.WriteFile(into, data, 0o600)
+	})
+}
+
+var _ = slog.LevelWarn

@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/fake"
+)
+
+// machine is the host of one node: agents on it outlive the server that started them.
+type machine struct {
+	w    *world
+	name string
+	host *fake.Host
+
+	mu      sync.Mutex
+	calls   map[string]uint64
+	agents  map[string]*agentProcess
+	running map[string]int // by scaler
+}
+
+func newMachine(w *world, name string) *machine {
+	m := &machine{w: w, name: name, host: fake.NewHost(), calls: map[string]uint64{}, agents: map[string]*agentProcess{}, running: map[string]int{}}
+	m.host.Start = m.start
+	return m
+}
+
+// kind plugs the machine into one life of its server.
+func (m *machine) kind(l *life) backend.Kind {
+	k := m.host.Kind()
+	inner := k.New
+	k.New = func(e backend.Entry, h backend.Host) (backend.Backend, error) {
+		b, err := inner(e, h)
+		if err != nil {
+			return nil, err
+		}
+		return &faultyBackend{Backend: b.(*fake.Backend), m: m, l: l, scaler: e.Name}, nil
+	}
+	return k
+}
+
+// call numbers what is asked of the machine, so that each has a fault of its own.
+func (m *machine) call(what string) (h uint64) {
+	m.mu.Lock()
+	m.calls[what]++
+	n := m.calls[what]
+	m.mu.Unlock()
+	return m.w.seed.at(m.name+" "+what, n)
+}
+
+// faultyBackend is the way from a server to the machine.
+type faultyBackend struct {
+	*fake.Backend
+	m      *machine
+	l      *life
+	scaler string
+}
+
+func (b *faultyBackend) alive() error {
+	if b.l.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+// Create starts an agent, slowly or not at all, or does start it and says that it has not.
+func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+	h := b.m.call("create " + s.AgentID)
+	time.Sleep(time.Millisecond + time.Duration(h%uint64(20*time.Millisecond)))
+	if err := b.alive(); err != nil {
+		return backend.Instance{}, err
+	}
+	kind := uint64(100)
+	if b.m.w.faulty() {
+		kind = h >> 32 % 100
+	}
+	b.m.w.trace.add("create %s by %s fault %d", s.AgentID, b.l.actor, kind)
+	switch {
+	case kind < 2:
+		return backend.Instance{}, fmt.Errorf("the machine says no: %w", backend.ErrRefused)
+	case kind < 4:
+		return backend.Instance{}, fmt.Errorf("the machine hiccups: %w", backend.ErrInfra)
+	case kind < 6:
+		return backend.Instance{}, fmt.Errorf("full: %w", backend.ErrNoCapacity)
+	case kind < 8: // hangs until nobody waits for it any more, and starts the agent then
+		<-ctx.Done()
+		if err := b.alive(); err != nil {
+			return backend.Instance{}, err
+		}
+		return b.Backend.Create(context.WithoutCancel(ctx), s)
+	case kind < 14:
+		if err := sleep(ctx, time.Duration(h>>8%uint64(25*time.Second))); err != nil {
+			return backend.Instance{}, err
+		}
+		if err := b.alive(); err != nil {
+			return backend.Instance{}, err
+		}
+	}
+	inst, err := b.Backend.Create(ctx, s)
+	if err == nil && kind >= 14 && kind < 17 {
+		return backend.Instance{}, fmt.Errorf("started, but the answer was lost: %w", backend.ErrInfra)
+	}
+	if err == nil && kind >= 17 && kind < 20 {
+		b.m.host.Kill(s.AgentID, "exited with 7")
+	}
+	return inst, err
+}
+
+// Delete ends an agent, sooner or later.
+func (b *faultyBackend) Delete(ctx context.Context, r backend.Ref) error {
+	h := b.m.call("delete " + r.AgentID)
+	time.Sleep(time.Millisecond + time.Duration(h%uint64(10*time.Millisecond)))
+	if err := b.alive(); err != nil {
+		return err
+	}
+	if b.m.w.faulty() {
+		switch h >> 32 % 100 {
+		case 0, 1, 2, 3, 4:
+			return fmt.Errorf("cannot delete just now: %w", backend.ErrInfra)
+		case 5, 6:
+			<-ctx.Done()
+			return ctx.Err()
+		case 7, 8, 9:
+			if err := sleep(ctx, time.Duration(h>>8%uint64(15*time.Second))); err != nil {
+				return err
+			}
+		case 10, 11: // done, but the answer is lost
+			_ = b.Backend.Delete(ctx, r)
+			return fmt.Errorf("the answer was lost: %w", backend.ErrInfra)
+		}
+	}
+	if err := b.alive(); err != nil {
+		return err
+	}
+	return b.Backend.Delete(ctx, r)
+}
+
+// List is sometimes not to be had.
+func (b *faultyBackend) List(ctx context.Context) ([]backend.Instance, error) {
+	h := b.m.call("list " + b.scaler)
+	if err := b.alive(); err != nil {
+		return nil, err
+	}
+	if b.m.w.faulty() && h%100 < 3 {
+		return nil, backend.ErrInfra
+	}
+	return b.Backend.List(ctx)
+}
+
+// start is the machine's: it runs an agent and returns how to kill it. The host's lock is held.
+func (m *machine) start(s backend.Spec) (stop func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls["boot "+s.AgentID]++
+	a := &agentProcess{m: m, id: s.AgentID, actor: fmt.Sprintf("%s/%d", s.AgentID, m.calls["boot "+s.AgentID]), spec: s}
+	m.agents[s.AgentID] = a
+	m.w.agents.Go(a.run)
+	return a.kill
+}
+
+// clear ends everything on the machine.
+func (m *machine) clear() {
+	for _, id := range m.host.Running() {
+		m.host.Kill(id, "the world has ended")
+	}
+}

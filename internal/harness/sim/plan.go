@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kici-go/kici/internal/app"
+)
+
+// adminToken is the owner's, in every world.
+const adminToken = "00000000000000000000000000000000000000000000000000000000000051a1"
+
+// plan is what a seed makes of the world, beside the chances of each actor.
+type plan struct {
+	coordinators int
+	faultsFor    time.Duration // from the start of the workload
+	workFor      time.Duration
+	slowOneIn    uint64 // database calls of which one takes up to two seconds
+	calm         bool   // no faults at all: what happens then is the product's own
+	gpu          int    // agents of the second scaler
+	linux        int
+	global       int
+	repos        int
+}
+
+func newPlan(s seed, coordinators int) plan {
+	d := s.dice("plan")
+	p := plan{
+		coordinators: coordinators, faultsFor: d.between(20*time.Second, 60*time.Second), slowOneIn: 300 + d.next()%2000,
+		calm: d.chance(6), linux: 1 + d.below(4), gpu: 1 + d.below(2), repos: 1 + d.below(2),
+	}
+	p.global = max(1, p.linux+p.gpu-d.below(3))
+	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
+	return p
+}
+
+// doom is how a life ends.
+func (p plan) doom(w *world, l *life) doom {
+	d := w.seed.dice("doom " + l.actor)
+	out := doom{loud: d.chance(70)}
+	if p.calm || l.n > 6 || !w.started.IsZero() && !w.faulty() {
+		return out
+	}
+	switch k := d.below(100); {
+	case k < 25:
+		out.commit = 1 + d.next()%40
+	case k < 55:
+		out.commit = 20 + d.next()%400
+	case k < 75:
+		out.send = 1 + d.next()%200
+	}
+	out.before = d.chance(50)
+	return out
+}
+
+// partition is until when a life cannot reach a database that it shares. Each minute has at most one.
+func (p plan) partition(w *world, l *life) time.Time {
+	if p.coordinators < 2 || !w.faulty() {
+		return time.Time{}
+	}
+	at := time.Since(w.trace.began)
+	slot := uint64(at / (20 * time.Second))
+	h := w.seed.at("partition "+l.c.name, slot)
+	if h%100 >= 25 {
+		return time.Time{}
+	}
+	from := time.Duration(slot)*20*time.Second + time.Duration(h>>8%uint64(10*time.Second))
+	until := from + time.Duration(h>>20%uint64(25*time.Second))
+	if at < from {
+		return time.Time{}
+	}
+	return w.trace.began.Add(until)
+}
+
+// tune makes the waits of the product short enough for many schedules.
+func tune(t *app.Tuning) {
+	t.Run.QueueTimeout = 4 * time.Minute
+	d := &t.Dispatch
+	d.Interval, d.RecoveryGrace, d.SpawnTimeout, d.UnroutableGrace = 2*time.Second, 20*time.Second, 30*time.Second, 30*time.Second
+	d.JobStale, d.CancelRedrive, d.SweepInterval = 45*time.Second, 40*time.Second, 15*time.Second
+	t.Fleet.Heartbeat, t.Fleet.Unhealthy, t.Fleet.Dead, t.Fleet.Linger = 10*time.Second, 20*time.Second, 45*time.Second, 20*time.Second
+	s := &t.Scaler
+	s.SpawnTimeout, s.RegisterTimeout, s.BackoffBase, s.BackoffMax = 20*time.Second, 30*time.Second, 4*time.Second, 20*time.Second
+	s.DeleteTimeout, s.Interval = 15*time.Second, 5*time.Second
+	t.Ingress.Lease, t.Ingress.Workers = 20*time.Second, 3
+}
+
+// scalers is the scalers.yaml of every node.
+func (p plan) scalers() string {
+	return fmt.Sprintf(`version: 1
+globalMaxAgents: %d
+scalers:
+  - name: small
+    type: fake
+    maxAgents: %d
+    labelSets:
+      - labels: [linux]
+  - name: big
+    type: fake
+    maxAgents: %d
+    labelSets:
+      - labels: [gpu]
+`, p.global, p.linux, p.gpu)
+}
+
+// workflow draws one workflow file.
+func workflow(d *dice, name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\non:\n  push: {branches: [main]}\n  workflow_dispatch:\n", name)
+	if d.chance(10) {
+		fmt.Fprintf(&b, "timeout-minutes: %d\n", 1+d.below(2))
+	}
+	b.WriteString("jobs:\n")
+	n := 1 + d.below(4)
+	for i := range n {
+		fmt.Fprintf(&b, "  j%d:\n    checkout: false\n", i)
+		switch k := d.below(100); {
+		case k < 74:
+			b.WriteString("    runs-on: linux\n")
+		case k < 96:
+			b.WriteString("    runs-on: gpu\n")
+		default:
+			b.WriteString("    runs-on: mainframe\n")
+		}
+		var needs []string
+		for up := range i {
+			if d.chance(40) {
+				needs = append(needs, fmt.Sprintf("j%d", up))
+			}
+		}
+		if len(needs) > 0 {
+			fmt.Fprintf(&b, "    needs: [%s]\n", strings.Join(needs, ", "))
+			if d.chance(20) {
+				b.WriteString("    if: ${{ always() }}\n")
+			}
+		}
+		if d.chance(20) {
+			fmt.Fprintf(&b, "    strategy:\n      fail-fast: %v\n", d.chance(50))
+			if d.chance(50) {
+				fmt.Fprintf(&b, "      max-parallel: %d\n", 1+d.below(2))
+			}
+			b.WriteString("      matrix: {v: [1, 2, 3]}\n")
+		}
+		if d.chance(10) {
+			b.WriteString("    continue-on-error: true\n")
+		}
+		if d.chance(10) {
+			b.WriteString("    timeout-minutes: 0.1\n")
+		}
+		b.WriteString("    steps:\n")
+		for range 1 + d.below(3) {
+			exit, stubborn := 0, ""
+			if d.chance(10) {
+				exit = 1
+			}
+			if d.chance(10) {
+				stubborn = " stubborn"
+			}
+			ms := 50 + d.below(3000)
+			if d.chance(10) {
+				ms += 15000
+			}
+			fmt.Fprintf(&b, "      - run: sim ms=%d lines=%d exit=%d%s\n", ms, d.below(4), exit, stubborn)
+		}
+	}
+	return b.String()
+}

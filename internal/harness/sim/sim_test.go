@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+var (
+	seeds        = flag.Int("seeds", 0, "how many seeds to play; 0 is the small set of the tests")
+	first        = flag.Uint64("seed", 1, "the first of them")
+	coordinators = flag.Int("coordinators", 0, "servers on one database; 0 is each of the sets")
+	verbose      = flag.Bool("trace", false, "write the whole trace")
+)
+
+func TestWorker(t *testing.T) {
+	if !IsWorker() {
+		t.Skip("this is a process of a campaign")
+	}
+	Worker(t)
+}
+
+func campaign(t *testing.T, list []uint64, coordinators int) Campaign {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Campaign{Program: program, Args: []string{"-test.run=^TestWorker$"}, Seeds: list, Coordinators: coordinators, Verbose: *verbose}
+}
+
+// replay is how to play a seed again.
+func replay(seed uint64, coordinators int) string {
+	return fmt.Sprintf("make sim SEED=%d COORDINATORS=%d", seed, coordinators)
+}
+
+// TestSimulation plays seeds and checks that what was promised holds.
+func TestSimulation(t *testing.T) {
+	if IsWorker() {
+		t.Skip("this is a process of a campaign")
+	}
+	for _, n := range []int{1, 3} {
+		if *coordinators > 0 && *coordinators != n {
+			continue
+		}
+		t.Run(fmt.Sprintf("%d coordinators", n), func(t *testing.T) {
+			count := *seeds
+			if count == 0 {
+				count = 12
+			}
+			c := campaign(t, Range(*first, count), n)
+			began := time.Now()
+			var sum Stats
+			c.Each = func(r Result) {
+				sum = sum.plus(r.Stats)
+				if *seeds == 1 {
+					fmt.Printf("seed %d: trace %016x, %d events, %s of virtual time in %s, %+v\n", r.Seed, r.Hash, r.Events, r.Virtual, r.Real, r.Stats)
+				}
+			}
+			played, failed := c.Run(context.Background())
+			took := time.Since(began)
+			fmt.Printf("%d coordinators: %d schedules in %s, %.2f a second, %d failed, %+v\n", n, played, took.Round(time.Millisecond), float64(played)/took.Seconds(), len(failed), sum)
+			for _, r := range failed {
+				for _, v := range r.Violations {
+					t.Errorf("seed %d: %s", r.Seed, v)
+				}
+				t.Logf("play it again: %s", replay(r.Seed, n))
+			}
+		})
+	}
+}
+
+// TestSameSeedSameTrace: a failure that cannot be repeated is of little use.
+func TestSameSeedSameTrace(t *testing.T) {
+	if IsWorker() {
+		t.Skip("this is a process of a campaign")
+	}
+	for _, n := range []int{1, 3} {
+		for s := uint64(*first); s < *first+3; s++ {
+			hashes := map[uint64]int{}
+			for range 3 {
+				c := campaign(t, []uint64{s}, n)
+				c.Each = func(r Result) { hashes[r.Hash]++ }
+				c.Run(context.Background())
+			}
+			if len(hashes) != 1 {
+				t.Errorf("seed %d with %d coordinators: %x", s, n, hashes)
+			}
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/source/sourcetest"
+	"github.com/kici-go/kici/internal/store"
+)
+
+// Options of a schedule.
+type Options struct {
+	Seed         uint64
+	Coordinators int    // 1 is one server with a file of its own; more share one
+	Dir          string // for its files, on a fast disk; emptied afterwards
+	Verbose      *os.File
+	LogLevel     slog.Level
+}
+
+// Result is what a schedule came to.
+type Result struct {
+	Seed       uint64
+	Hash       uint64 // of the trace
+	Events     int
+	Virtual    time.Duration
+	Real       time.Duration
+	Violations []string
+	Trace      []string // the last of it, when something was violated
+	Stats      Stats
+}
+
+// Stats say how much a schedule has done.
+type Stats struct{ Deliveries, Runs, Jobs, Agents, Commits, Crashes int }
+
+func (s Stats) plus(o Stats) Stats {
+	return Stats{s.Deliveries + o.Deliveries, s.Runs + o.Runs, s.Jobs + o.Jobs, s.Agents + o.Agents, s.Commits + o.Commits, s.Crashes + o.Crashes}
+}
+
+// world is one schedule.
+type world struct {
+	o     Options
+	seed  seed
+	dir   string
+	plan  plan
+	trace *trace
+	net   *network
+	watch *watch
+
+	coordinators []*coordinator
+	repos        map[string]*sourcetest.Fake
+	commits      map[string][]string // by source
+	started      time.Time           // of the workload
+	settling     atomic.Bool
+	ending       atomic.Bool
+	lives        sync.WaitGroup
+	agents       sync.WaitGroup
+	others       sync.WaitGroup
+
+	mu         sync.Mutex
+	violations []string
+	accepted   map[string]bool   // deliveries
+	runs       map[string]string // run ids by idempotency key
+}
+
+// Run plays one seed. It must not be called by two goroutines at once.
+func Run(t *testing.T, o Options) (r Result) {
+	t.Helper()
+	began := time.Now()
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(o.Dir)
+	if err := makeTemplate(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(o)
+		w.play()
+		r = w.result()
+	})
+	r.Real = time.Since(began)
+	return r
+}
+
+func newWorld(o Options) *world {
+	w := &world{
+		o: o, seed: seed(o.Seed), dir: o.Dir, repos: map[string]*sourcetest.Fake{}, commits: map[string][]string{},
+		accepted: map[string]bool{}, runs: map[string]string{},
+	}
+	w.plan = newPlan(w.seed, max(1, o.Coordinators))
+	w.trace = &trace{began: time.Now()}
+	if o.Verbose != nil {
+		w.trace.out = o.Verbose
+	}
+	w.net, w.watch = newNetwork(w), newWatch(w)
+	for i := range w.plan.coordinators {
+		c := &coordinator{w: w, index: i, name: fmt.Sprintf("c%d", i+1), port: 4001 + i, machine: newMachine(w, fmt.Sprintf("m%d", i+1))}
+		if w.plan.coordinators > 1 && !w.plan.calm {
+			c.skew = w.seed.dice("skew "+c.name).between(-4*time.Second, 4*time.Second)
+		}
+		w.coordinators = append(w.coordinators, c)
+	}
+	for i := range w.plan.repos {
+		name := fmt.Sprintf("repo%d", i+1)
+		f := &sourcetest.Fake{}
+		d := w.seed.dice("repo " + name)
+		for range 2 {
+			files := map[string]string{}
+			for j := range 1 + d.below(3) {
+				files[fmt.Sprintf(".kici/workflows/w%d.yaml", j)] = workflow(d, fmt.Sprintf("w%d", j))
+			}
+			w.commits[name] = append(w.commits[name], f.Commit("refs/heads/main", "a commit", files))
+		}
+		w.repos[name] = f
+	}
+	return w
+}
+
+// play is the whole schedule.
+func (w *world) play() {
+	defer w.end()
+	if err := w.prepare(); err != nil {
+		w.violate("harness", "prepare: %v", err)
+		return
+	}
+	for _, c := range w.coordinators {
+		w.others.Go(c.run)
+	}
+	w.work()
+	w.settle()
+}
+
+// prepare lays out the files of every coordinator.
+func (w *world) prepare() error {
+	for _, c := range w.coordinators {
+		dir := filepath.Join(w.dir, c.name+".0")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		id := uuid7(w.trace.began.UnixMilli(), uint64(c.index), w.seed.at("instance "+c.name, 0))
+		for name, text := range map[string]string{"instance_id": id + "\n", "scalers.yaml": w.plan.scalers()} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				return err
+			}
+		}
+		into := filepath.Join(dir, store.FileName)
+		if w.plan.coordinators > 1 {
+			into = filepath.Join(w.sharedDir(), store.FileName)
+			if err := errors.Join(os.MkdirAll(w.sharedDir(), 0o700), os.MkdirAll(filepath.Join(w.dir, "blobs"), 0o700)); err != nil {
+				return err
+			}
+		}
+		if err := copyFile(filepath.Join(w.dir, templateName), into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) sharedDir() string { return filepath.Join(w.dir, "db") }
+
+// agentPort is where agents of a coordinator's node connect: there, or at a balancer.
+func (w *world) agentPort(c *coordinator) int {
+	if w.plan.coordinators > 1 && w.seed.at("balanced "+c.name, 0)%2 == 0 {
+		return anyPort
+	}
+	return c.port
+}
+
+// database is the path of what is committed.
+func (w *world) database() string {
+	if w.plan.coordinators > 1 {
+		return filepath.Join(w.sharedDir(), store.FileName)
+	}
+	c := w.coordinators[0]
+	if l := c.current(); l != nil {
+		return filepath.Join(l.dir, store.FileName)
+	}
+	return ""
+}
+
+// faulty reports whether things may break now.
+func (w *world) faulty() bool {
+	return !w.plan.calm && !w.settling.Load() && !w.started.IsZero() && time.Since(w.started) < w.plan.faultsFor
+}
+
+// latency is how long the n-th thing of a way takes.
+func (w *world) latency(way string, n uint64) time.Duration {
+	h := w.seed.at(way, n)
+	d := 40*time.Microsecond + time.Duration(h%400_000)
+	if w.faulty() && h>>32%100 == 0 {
+		d += time.Duration(h >> 40 % uint64(3*time.Second))
+	}
+	return d
+}
+
+// later does something after a while, unless ctx ends or faults are over before.
+func (w *world) later(ctx context.Context, d time.Duration, do func()) {
+	w.others.Go(func() {
+		if sleep(ctx, d) == nil && w.faulty() {
+			do()
+		}
+	})
+}
+
+func (w *world) violate(what, format string, args ...any) {
+	text := what + ": " + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	if len(w.violations) < 20 {
+		w.violations = append(w.violations, text)
+	}
+	w.mu.Unlock()
+	w.trace.note("VIOLATION %s", text)
+}
+
+// end stops everything and waits until nothing runs.
+func (w *world) end() {
+	w.settling.Store(true)
+	w.ending.Store(true)
+	for _, c := range w.coordinators {
+		if l := c.current(); l != nil && l.cancel != nil {
+			l.cancel()
+		}
+		c.machine.clear()
+	}
+	w.others.Wait()
+	w.lives.Wait()
+	w.agents.Wait()
+}
+
+func (w *world) result() Result {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := Result{
+		Seed: w.o.Seed, Hash: w.trace.hash, Events: w.trace.count, Virtual: time.Since(w.trace.began), Violations: w.violations, Stats: w.watch.stats(),
+	}
+	if len(w.violations) > 0 {
+		r.Trace = w.trace.last(keptLines)
+	}
+	return r
+}
+
+// openSource gives a life the repository in memory.
+func (w *world) openSource(l *life, c source.Config) (source.Source, error) {
+	f := w.repos[c.Name]
+	if f == nil {
+		return nil, fmt.Errorf("there is no repository %s", c.Name)
+	}
+	f.Configure(c, "main")
+	return &repository{Fake: f, w: w, name: l.actor + " " + c.Name}, nil
+}
+
+// repository is a Fake that is not always there.
+type repository struct {
+	*sourcetest.Fake
+	w    *world
+	name string
+	n    atomic.Uint64
+}
+
+// Files implements source.Source.
+func (r *repository) Files(ctx context.Context, sha string) ([]source.File, error) {
+	h := r.w.seed.at("files "+r.name, r.n.Add(1))
+	if err := sleep(ctx, time.Millisecond+time.Duration(h%uint64(5*time.Millisecond))); err != nil {
+		return nil, err
+	}
+	if r.w.faulty() && h>>32%100 < 10 {
+		return nil, fmt.Errorf("the repository is down: %w", source.ErrUnreachable)
+	}
+	return r.Fake.Files(ctx, sha)
+}
