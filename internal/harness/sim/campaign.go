@@ -79,7 +79,7 @@ func (c Campaign) Run(ctx context.Context) (played int, failed []Result) {
 	for range c.Processes {
 		group.Go(func() {
 			for {
-				batch := take(seeds, 8)
+				batch := take(seeds, 4)
 				if len(batch) == 0 {
 					return
 				}

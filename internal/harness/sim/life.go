@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,10 +50,11 @@ type life struct {
 	server *app.Server
 	ready  atomic.Bool
 
-	ops, commits, sends, ids, wakes, publishes atomic.Uint64
+	commits, sends, ids, wakes, publishes atomic.Uint64
 
-	mu    sync.Mutex
-	parts map[int]uint64 // wake-ups of each subscriber
+	mu     sync.Mutex
+	parts  map[int]uint64    // wake-ups of each subscriber
+	places map[uint64]uint64 // calls of each place of the program
 }
 
 // doom says where a life ends by itself.
@@ -85,7 +87,7 @@ var (
 func (c *coordinator) run() {
 	from := filepath.Join(c.w.dir, c.name+".0")
 	for n := 1; !c.w.ending.Load(); n++ {
-		l := &life{c: c, n: n, actor: fmt.Sprintf("%s.%d", c.name, n), over: make(chan struct{}), parts: map[int]uint64{}}
+		l := &life{c: c, n: n, actor: fmt.Sprintf("%s.%d", c.name, n), over: make(chan struct{}), parts: map[int]uint64{}, places: map[uint64]uint64{}}
 		l.dir = filepath.Join(c.w.dir, l.actor)
 		l.doom = c.w.plan.doom(c.w, l)
 		if err := copyDir(from, l.dir); err != nil {
@@ -221,7 +223,6 @@ func (l *life) faults() store.Faults {
 // enter is the way to the database.
 func (l *life) enter(ctx context.Context) error {
 	w := l.c.w
-	n := l.ops.Add(1)
 	if l.dead.Load() {
 		return errDead
 	}
@@ -233,7 +234,7 @@ func (l *life) enter(ctx context.Context) error {
 			return errPartition
 		}
 	}
-	h := w.seed.at(l.actor+" enter", n)
+	h := l.callOf("enter")
 	d := 5*time.Microsecond + time.Duration(h%60_000)
 	if w.faulty() && h>>32%w.plan.slowOneIn == 0 {
 		d += time.Duration(h >> 40 % uint64(2*time.Second))
@@ -243,6 +244,21 @@ func (l *life) enter(ctx context.Context) error {
 		return errDead
 	}
 	return nil
+}
+
+// callOf is the chance of this call of its place in the program: whichever of two that come at the same instant is first (timers of
+// one instant fire in any order), each has its own.
+func (l *life) callOf(what string) uint64 {
+	var pcs [24]uintptr
+	place := uint64(0)
+	for _, pc := range pcs[:runtime.Callers(3, pcs[:])] {
+		place = mix(place ^ uint64(pc))
+	}
+	l.mu.Lock()
+	l.places[place]++
+	n := l.places[place]
+	l.mu.Unlock()
+	return mix(l.c.w.seed.at(l.actor+what, n) ^ place)
 }
 
 func (l *life) commit(terms []int64) error {

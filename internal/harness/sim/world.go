@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -83,6 +84,7 @@ func Run(t *testing.T, o Options) (r Result) {
 	if err := makeTemplate(o.Dir); err != nil {
 		t.Fatal(err)
 	}
+	cryptotest.SetGlobalRandom(t, o.Seed) // tokens and the ids of agents
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(o)
 		w.play()
@@ -236,6 +238,7 @@ func (w *world) end() {
 	w.others.Wait()
 	w.lives.Wait()
 	w.agents.Wait()
+	w.watch.close()
 }
 
 func (w *world) result() Result {
