@@ -112,6 +112,10 @@ func (s *script) Run() job.Outcome {
 		defer t.Stop()
 		timeout = t.C
 	}
+	select { // as job.Job does: until then the job may be given to another agent
+	case <-s.cfg.Begun:
+	case <-s.soft:
+	}
 	for i, st := range def.Steps {
 		if out.Status != ci.JobSuccess {
 			s.report(wire.StepStatus{StepIndex: i + 1, Name: st.Name, Status: string(ci.StepSkipped), FinishedAt: s.now()})

@@ -1,0 +1,9 @@
+#!/bin/sh
+# Plays SEEDS seeds of the simulation (docs/simulation.md) from SEED on, or SEED alone, and prints the rate and what failed.
+set -eu
+seeds="${SEEDS:-}"
+if [ -z "$seeds" ]; then
+  if [ -n "${SEED:-}" ]; then seeds=1; else seeds=100; fi
+fi
+exec "${GO:-go}" test -count=1 -run '^TestSimulation$' -timeout 0 ./internal/harness/sim -args \
+  -seeds "$seeds" -seed "${SEED:-1}" -coordinators "${COORDINATORS:-0}" ${TRACE:+-trace}
