@@ -16,19 +16,6 @@ const (
 	maxHolders = 6
 )
 
-// headline is followed by how long the oldest job waits, when one does.
-func (v queueView) headline() string {
-	if v.Queue.Waiting == 0 {
-		return "Nothing waits"
-	}
-	return count(int(v.Queue.Waiting), "job waits", "jobs wait") + "; the oldest for"
-}
-
-// oldest is since when the oldest job waits.
-func (v queueView) oldest() *client.Time {
-	return &client.Time{Time: time.Now().Add(-time.Duration(v.Queue.OldestMs) * time.Millisecond)}
-}
-
 // leadOf splits a sentence that begins with the name of its scaler or agent, which is set off.
 func leadOf(r client.Reason) (name, rest string) {
 	for _, n := range []string{r.Scaler, r.Agent} {
@@ -105,7 +92,7 @@ func freeText(s client.Scaler) string {
 		parts = append(parts, fmt.Sprintf("%d starting", s.StartingCount))
 	}
 	switch {
-	case scalerClass(s) == "failed" || s.State == "retiring":
+	case scalerClass(s) == "failed" || scalerClass(s) == "cancelled":
 		parts = append(parts, "none free now")
 	case s.MaxAgents > 0:
 		parts = append(parts, fmt.Sprintf("%d free", max(0, s.MaxAgents-int64(s.ActiveCount))))
@@ -139,7 +126,7 @@ func scalerClass(s client.Scaler) string {
 		return "success"
 	case "full":
 		return "running"
-	case "retiring":
+	case "retiring", "draining":
 		return "cancelled"
 	}
 	return "failed"
@@ -175,13 +162,15 @@ func scalersHeadline(all []client.Scaler) string {
 
 // scalerSummary says below the queue's heading what stands against it.
 func scalerSummary(all []client.Scaler) (out []string) {
-	refuse, full := 0, 0
+	refuse, full, leaving := 0, 0, 0
 	for _, s := range all {
 		switch scalerClass(s) {
 		case "failed":
 			refuse++
 		case "running":
 			full++
+		case "cancelled":
+			leaving++
 		}
 	}
 	if refuse > 0 {
@@ -189,6 +178,9 @@ func scalerSummary(all []client.Scaler) (out []string) {
 	}
 	if full > 0 {
 		out = append(out, count(full, "scaler is full", "scalers are full"))
+	}
+	if leaving > 0 {
+		out = append(out, count(leaving, "scaler takes no new work", "scalers take no new work"))
 	}
 	return append(out, capacity(all)...)
 }

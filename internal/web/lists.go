@@ -76,36 +76,6 @@ func (s *server) liveParts(w http.ResponseWriter, r *http.Request, parts func(co
 	}))
 }
 
-func (s *server) queue(w http.ResponseWriter, r *http.Request, c caller) error {
-	v, err := s.queueView(r.Context(), c, r.URL.Query().Get("cursor"))
-	if err != nil {
-		return err
-	}
-	s.render(w, r, queuePage(v))
-	return nil
-}
-
-func (s *server) queueView(ctx context.Context, c caller, cursor string) (queueView, error) {
-	q, err := s.Reads.Queue(ctx, c.scope, read.QueueFilter{Cursor: cursor, Limit: 50})
-	if err != nil {
-		return queueView{}, err
-	}
-	v := queueView{page: s.frame(c, "queue", "Queue"), Queue: q, Cursor: cursor}
-	if !c.Can(access.ScalerRead) {
-		return v, nil
-	}
-	sc, err := s.Reads.Scalers(ctx, c.scope)
-	v.Scalers = sc.Scalers
-	return v, err
-}
-
-func (s *server) queueLive(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.live(w, r, func(ctx context.Context) (templ.Component, error) {
-		v, err := s.queueView(ctx, c, r.URL.Query().Get("cursor"))
-		return queueBody(v), err
-	}, topic{store.TopicQueue, ""}, topic{store.TopicRunList, c.OrgID}, topic{store.TopicScalers, ""})
-}
-
 func (s *server) agents(w http.ResponseWriter, r *http.Request, c caller) error {
 	v, err := s.agentsView(r.Context(), c, agentFilterOf(r))
 	if err != nil {

@@ -85,13 +85,8 @@ func next(r *http.Request) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" {
 		return "/runs"
 	}
-	if u.Path == "/start" {
+	if u.Path == "/start" || isPlace(u.Path) {
 		return u.RequestURI()
-	}
-	for _, sec := range sections {
-		if u.Path == sec.path || strings.HasPrefix(u.Path, sec.path+"/") {
-			return u.RequestURI()
-		}
 	}
 	return "/runs"
 }

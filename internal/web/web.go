@@ -123,6 +123,7 @@ func New(d Deps) http.Handler {
 type caller struct {
 	access.Principal
 	scope read.Scope
+	dead  int64 // dead letters that it may see
 }
 
 // page mounts a handler that needs a signed-in principal with a permission.
@@ -141,7 +142,7 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.redirect(w, r, "/login?"+nextQuery(comeBack(r)))
 			return
 		}
-		c := caller{p, read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
+		c := caller{Principal: p, scope: read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
 		if !p.Can(need) {
 			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
 			return
@@ -237,7 +238,7 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, c templ.Componen
 }
 
 func (s *server) frame(c caller, nav, title string) page {
-	return page{Title: title, Nav: nav, Base: s.Base, User: c.Label, SignedIn: true}
+	return page{Title: title, Nav: nav, Base: s.Base, User: c.Label, SignedIn: true, Places: placesOf(c), Dead: c.dead}
 }
 
 // guard sets the headers of every answer and refuses writes that another site's page sent.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,7 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // doors is a fake of access: a session and a token per role, one login link, and a list of what was recorded.
 type doors struct {
-	down bool
+	down  bool
+	scope string // routing key of every session
+	org   string // of every session, "" is readtest.Org
 
 	mu      sync.Mutex
 	link    string
@@ -44,7 +47,7 @@ func (d *doors) Session(_ context.Context, s string) (access.Principal, error) {
 	case !access.Role(s).Valid():
 		return access.Principal{}, access.ErrUnauthenticated
 	}
-	return access.Principal{TokenID: s, OrgID: readtest.Org, Label: s + " <i>", Role: access.Role(s)}, nil
+	return access.Principal{TokenID: s, OrgID: cmp.Or(d.org, readtest.Org), RoutingKey: d.scope, Label: s + " <i>", Role: access.Role(s)}, nil
 }
 
 func (d *doors) NewSession(_ context.Context, bearer string) (string, error) {

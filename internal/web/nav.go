@@ -1,0 +1,84 @@
+package web
+
+import (
+	"slices"
+
+	"github.com/kici-go/kici/internal/access"
+)
+
+// place is one section of the navigation. It is shown to who may go there.
+type place struct {
+	id, name, path, key string
+	need                access.Permission
+	unscoped            bool // not for a token that is limited to one source (ADM-5)
+}
+
+// placeGroup is the places of one kind.
+type placeGroup struct {
+	name   string
+	places []place
+}
+
+// navEvents is the section that bears the count of dead letters.
+const navEvents = "events"
+
+// navigation is every section: what happens, what makes it happen, and what it runs on.
+var navigation = []placeGroup{
+	{"Work", []place{
+		{id: "runs", name: "Runs", path: "/runs", key: "r", need: access.RunRead},
+		{id: "queue", name: "Queue", path: "/queue", key: "q", need: access.RunRead},
+		{id: "deliveries", name: "Deliveries", path: "/deliveries", key: "d", need: access.EventLogRead},
+	}},
+	{"Setup", []place{
+		{id: "sources", name: "Sources", path: "/sources", key: "o", need: access.ContextRead},
+	}},
+	{"System", []place{
+		{id: "agents", name: "Agents", path: "/agents", key: "a", need: access.ScalerRead},
+		{id: "scalers", name: "Scalers", path: "/scalers", key: "s", need: access.ScalerRead},
+	}},
+}
+
+// placesOf is the navigation of one caller.
+func placesOf(c caller) (out []placeGroup) {
+	for _, g := range navigation {
+		g.places = slices.DeleteFunc(slices.Clone(g.places), func(s place) bool { return !c.Can(s.need) || s.unscoped && c.Scoped() })
+		if len(g.places) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// here names the section that a page belongs to.
+func (p page) here() string {
+	for _, g := range p.Places {
+		for _, s := range g.places {
+			if s.id == p.Nav {
+				return s.name
+			}
+		}
+	}
+	return "Menu"
+}
+
+// isPlace reports whether a path is a section's, or below it.
+func isPlace(path string) bool {
+	for _, g := range navigation {
+		for _, s := range g.places {
+			if path == s.path || len(path) > len(s.path) && path[:len(s.path)+1] == s.path+"/" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tab is a page of a section that has several.
+type tab struct {
+	name, path string
+	here       bool
+}
+
+func deadTitle(n int64) string {
+	return count(int(n), "event could not be routed", "events could not be routed")
+}
