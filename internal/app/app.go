@@ -307,6 +307,7 @@ func (s *Server) openRooms(context.Context) error {
 	s.tuning.Run.ServerURL = s.URL()
 	s.runs = run.NewService(s.store, s.tuning.Run, s.env, s.log)
 	s.runs.Observe(s.runMetrics())
+	s.runs.Limit(s.runLimits)
 	repos := git.NewRepos(git.ReposOptions{})
 	s.opened("git", func() error { repos.Close(); return nil })
 	factories := sourceFactories(repos)
@@ -322,9 +323,10 @@ func (s *Server) openRooms(context.Context) error {
 	s.openEvents()
 	s.checks = check.New(check.Deps{Store: s.store, Sources: s.ingress, BaseURL: s.URL, Env: s.env, Log: s.log, Metrics: s.metrics})
 	s.dispatch = dispatch.New(dispatch.Deps{
-		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch,
+		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch, Limits: s.dispatchLimits,
 		Env: s.env, Log: s.log,
 	})
+	s.tuning.Fleet.AckFor = s.ackTimeout
 	s.fleet = fleet.New(fleet.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Reports: agentReports(s.runs), Losses: s.runs, Logs: agentLogs{s.logs},
 		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Events: stepEvents{s.events}, Jobs: stepJobs{s.runs}, Metrics: s.metrics, Env: s.env, Log: s.log,

@@ -352,6 +352,7 @@ func TestVariablesReachTheRooms(t *testing.T) {
 		"KICI_QUEUE_MAX_DEPTH": "7", "KICI_QUEUE_TIMEOUT_MS": "1001", "KICI_DISPATCH_ACK_TIMEOUT_MS": "1002", "KICI_RECOVERY_GRACE_MS": "1003",
 		"KICI_UNROUTABLE_GRACE_MS": "1004", "KICI_JOB_STALE_MS": "1005", "KICI_SCALER_SPAWN_TIMEOUT_MS": "1006", "KICI_AGENT_TOKEN_TTL_MS": "1007",
 		"KICI_SCALER_PROVISION_BACKOFF_BASE_MS": "1008", "KICI_SCALER_PROVISION_BACKOFF_MAX_MS": "1009", "KICI_SCALER_PENDING_SWEEP_INTERVAL_MS": "1010",
+		"KICI_CONCURRENCY_WAIT_TIMEOUT_MS": "1011",
 	}
 	s := &Server{}
 	if err := s.setDefaults(Options{Getenv: func(n string) string { return env[n] }}); err != nil {
@@ -364,6 +365,7 @@ func TestVariablesReachTheRooms(t *testing.T) {
 	for i, d := range []time.Duration{
 		u.Run.QueueTimeout, u.Dispatch.AckTimeout, u.Dispatch.RecoveryGrace, u.Dispatch.UnroutableGrace, u.Dispatch.JobStale,
 		u.Scaler.SpawnTimeout, u.Scaler.TokenTTL, u.Scaler.BackoffBase, u.Scaler.BackoffMax, u.Scaler.Interval,
+		u.Run.ConcurrencyWait,
 	} {
 		if d != time.Duration(1001+i)*time.Millisecond {
 			t.Errorf("setting %d is %s", i, d)

@@ -22,7 +22,7 @@ func (s *Server) openSettings(ctx context.Context) (err error) {
 // (tests, the demo) has them as its defaults.
 func (t *Tuning) defaults(c *setting.Cluster, o *setting.Org) {
 	c.QueueMaxDepth, c.EventTTL = t.Run.QueueMaxDepth, t.Run.EventTTL
-	c.UnroutableGrace = t.Dispatch.UnroutableGrace
+	c.UnroutableGrace, c.ConcurrencyWait = t.Dispatch.UnroutableGrace, t.Run.ConcurrencyWait
 	c.AgentTokenTTL, c.ProvisionBackoffBase, c.ProvisionBackoffMax = t.Scaler.TokenTTL, t.Scaler.BackoffBase, t.Scaler.BackoffMax
 	if t.Ingress.MaxForgeBytes > 0 {
 		c.MaxForgeBytes = t.Ingress.MaxForgeBytes
