@@ -421,3 +421,18 @@ func TestXC91PromotedAndDied(t *testing.T) {
 		w.want(second, "a=queued", ci.RunPending)
 	})
 }
+
+// What was held was accepted before: letting it go on is never refused because the queue is full (QUE-2, XC-82).
+func TestHeldJobsBypassTheBound(t *testing.T) {
+	w := newWorld(t, storetest.SQLite(t), func(s *run.Settings) { s.QueueMaxDepth = 2 })
+	c := group("g", 0, false)
+	first := w.insert(newRun(inGroup(job("a"), c)))
+	second := w.insert(newRun(inGroup(job("a"), c), fanOut(job("t"), 2, 1, false)))
+	third := w.insert(newRun(job("a")))
+	w.want(second, "a=held t (0)=queued t (1)=held", ci.RunPending)
+	w.want(third, "a=failed", ci.RunFailed)
+	w.workAll(first, nil)
+	w.insert(newRun(job("fills")))
+	w.duties()
+	w.want(second, "a=queued t (0)=queued t (1)=held", ci.RunPending)
+}
