@@ -13,6 +13,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
+	"github.com/kici-go/kici/internal/workflow"
 )
 
 // Reasons of dead letters (EVT-13).
@@ -276,20 +277,20 @@ func (s *Service) plan(ctx context.Context, f facts, t target) (Planned, error) 
 	return s.d.Plan(ctx, Start{
 		OrgID: f.event.OrgID, Registration: t.reg, Workflow: *t.workflow, Event: t.event, Decision: t.decision, DedupKey: f.event.ID + ":" + t.reg.ID,
 		TrustTier: f.origin.tier, ChainDepth: int(f.event.ChainDepth), Actor: f.origin.actor, TriggerEvent: trigger, Branch: t.branch,
-		Inputs: scheduleInputs(f.event),
+		Inputs: scheduleInputs(f.event, t),
 	})
 }
 
-// scheduleInputs are the values that a fire carries for the inputs of its trigger.
-func scheduleInputs(e db.KiciEvent) map[string]any {
+// scheduleInputs are what a fire gives the run: the inputs of the trigger that it matched, each its default (WF-9).
+func scheduleInputs(e db.KiciEvent, t target) map[string]any {
 	if e.EventName != ScheduleFire {
 		return nil
 	}
-	var p struct {
-		Inputs map[string]any `json:"inputs"`
+	inputs, err := workflow.ScheduleInputs(&t.workflow.On[t.decision.Trigger])
+	if err != nil { // registered by a version that did not ask for defaults
+		return nil
 	}
-	_ = json.Unmarshal([]byte(e.Payload), &p) // most fires have none
-	return p.Inputs
+	return inputs
 }
 
 // gather reads what the decision rests on, and the registrations that earlier attempts have dispatched to.
