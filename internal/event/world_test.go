@@ -55,10 +55,11 @@ func newWorld(t failer, st *store.Store) *world {
 	env := service.Env{Now: time.Now, NewID: ci.NewID}
 	log := slog.New(slog.DiscardHandler)
 	w := &world{
-		t: t, st: st, runs: run.NewService(st, run.DefaultSettings(), env, log), regs: registration.New(st, env, log), limits: DefaultLimits(),
+		t: t, st: st, runs: run.NewService(st, run.DefaultSettings(), env, log), limits: DefaultLimits(),
 		fail: map[string]error{}, insert: map[string]error{}, plans: map[string]int{},
 	}
 	w.s = w.node("n1")
+	w.regs = registration.New(registration.Deps{Store: st, Events: silent{}, Env: env, Log: log})
 	w.write(func(tx *store.Tx) error {
 		if err := tx.InsertOrg(ctx, "acme", 1); err != nil {
 			return err
@@ -332,3 +333,8 @@ func counterValue(t *testing.T, c prometheus.Counter) float64 {
 	}
 	return m.GetCounter().GetValue()
 }
+
+// silent tells nobody of registrations.
+type silent struct{}
+
+func (silent) EmitTx(*store.Tx, registration.Event) error { return nil }
