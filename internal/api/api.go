@@ -82,6 +82,7 @@ type Deps struct {
 	Sources     sources
 	Origins     origins
 	Secrets     secrets
+	Events      events
 
 	Registrations registrations
 	Registrar     registrar
@@ -141,6 +142,7 @@ func New(d Deps) *API {
 	a.sourceRoutes()
 	a.deliveryRoutes()
 	a.registrationRoutes()
+	a.eventRoutes()
 	a.secretRoutes()
 	a.tokenRoutes()
 	a.diagnoseRoutes()

@@ -256,7 +256,7 @@ func newRig(t *testing.T, st *store.Store) *rig {
 	r.registry = newRegistry(st, w.Env)
 	r.api = New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: base, Logs: r.logs}), Auth: r.auth, Tokens: r.auth, AgentTokens: r.auth,
-		Runs: w.Runs, Start: r.intake, Sources: r.intake, Origins: r.intake, Secrets: r.boxed, Registrations: r.registry, Registrar: r.registry, Hub: st, Ledger: st, BaseURL: base,
+		Runs: w.Runs, Start: r.intake, Sources: r.intake, Origins: r.intake, Secrets: r.boxed, Events: newEvents(st, w.Env), Registrations: r.registry, Registrar: r.registry, Hub: st, Ledger: st, BaseURL: base,
 		Version: "1.2.3", Env: w.Env, Log: obs.Discard(),
 	})
 	r.server = httptest.NewServer(r.api)

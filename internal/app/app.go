@@ -341,7 +341,7 @@ func (s *Server) openSurfaces(context.Context) error {
 	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
 	a := api.New(api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
-		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Registrations: s.registrations, Registrar: s.ingress, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
 	})
 	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})
