@@ -77,7 +77,7 @@ func openGallery(t *testing.T) gallery {
 func (p *painting) dashboard(door *openDoor, in *fixedIntake) http.Handler {
 	return web.New(web.Deps{
 		Reads: read.New(p.Store, read.Config{Now: time.Now, BaseURL: func() string { return "https://ci.example.org" }, Logs: p.logs}),
-		Logs:  p.logs, Sessions: door, Audit: door, Actions: p.Runs, Intake: in, Hub: p.Store,
+		Logs:  p.logs, Sessions: door, Audit: door, Actions: p.Runs, Intake: in, Registry: in, Hub: p.Store,
 		Secure: func(*http.Request) bool { return false }, Log: obs.Discard(),
 	})
 }
@@ -126,6 +126,16 @@ func (f *fixedIntake) Replay(_ context.Context, _, id string) error {
 func (f *fixedIntake) Start(_ context.Context, r ingress.StartRequest) (string, error) {
 	f.note("start %s of %s: %v", r.Workflow, r.Source, r.Inputs)
 	return f.run, nil
+}
+
+func (f *fixedIntake) RunSchedule(_ context.Context, r ingress.RunScheduleRequest) (string, error) {
+	f.note("run schedule %s", r.RegistrationID)
+	return f.run, nil
+}
+
+func (f *fixedIntake) SetDisabled(_ context.Context, _, id string, off bool) error {
+	f.note("disable %s: %v", id, off)
+	return nil
 }
 
 func (*fixedIntake) Trigger(context.Context, ingress.TriggerRequest) (string, error) {

@@ -99,6 +99,22 @@ func ago(t client.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
+// ahead is how far in the future an instant lies.
+func ahead(t client.Time) string {
+	d := time.Until(t.Time)
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("in %d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("in %d m", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("in %d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("in %d days", int(d.Hours()/24))
+}
+
 // actionKey makes a form safe to send twice: it becomes the Idempotency-Key.
 func actionKey() string { return "web-" + rand.Text() }
 

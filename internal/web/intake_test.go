@@ -68,3 +68,16 @@ func (f *fakeIntake) Replay(_ context.Context, _, id string) error {
 	f.calls = append(f.calls, "replay "+id)
 	return f.err
 }
+
+func (f *fakeIntake) RunSchedule(_ context.Context, r ingress.RunScheduleRequest) (string, error) {
+	f.calls = append(f.calls, fmt.Sprint("run ", r.RegistrationID, " by ", r.By, " ", r.RequestID))
+	return "fired", f.err
+}
+
+// fakeRegistry is a fake of the registration room.
+type fakeRegistry struct{ calls []string }
+
+func (f *fakeRegistry) SetDisabled(_ context.Context, _, id string, off bool) error {
+	f.calls = append(f.calls, fmt.Sprint("disable ", id, " ", off))
+	return nil
+}

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/kici-go/kici/internal/access"
 )
@@ -31,6 +33,8 @@ var navigation = []placeGroup{
 	}},
 	{"Setup", []place{
 		{id: "sources", name: "Sources", path: "/sources", key: "o", need: access.ContextRead},
+		{id: "workflows", name: "Workflows", path: "/workflows", key: "w", need: access.ContextRead},
+		{id: "schedules", name: "Schedules", path: "/schedules", key: "c", need: access.ContextRead},
 	}},
 	{"System", []place{
 		{id: "agents", name: "Agents", path: "/agents", key: "a", need: access.ScalerRead},
@@ -77,6 +81,18 @@ func isPlace(path string) bool {
 type tab struct {
 	name, path string
 	here       bool
+}
+
+// deadLetters counts for the navigation; a count that cannot be had is none.
+func (s *server) deadLetters(r *http.Request, c caller) int64 {
+	if !c.Can(access.EventDLQRead) || strings.HasSuffix(r.URL.Path, "/live") {
+		return 0
+	}
+	n, err := s.Reads.DeadCount(r.Context(), c.scope)
+	if err != nil {
+		s.Log.Debug("count dead letters", "err", err)
+	}
+	return n
 }
 
 func deadTitle(n int64) string {

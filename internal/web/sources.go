@@ -24,6 +24,7 @@ type starter interface {
 	Workflows(ctx context.Context, orgID, source, ref string) (ingress.RefWorkflows, error)
 	Start(ctx context.Context, r ingress.StartRequest) (runID string, err error)
 	Trigger(ctx context.Context, r ingress.TriggerRequest) (deliveryID string, err error)
+	RunSchedule(ctx context.Context, r ingress.RunScheduleRequest) (runID string, err error)
 }
 
 // sourceRow is a source and what was last heard of it.

@@ -263,12 +263,12 @@ func (v startView) where() string {
 	return short(v.At.SHA)
 }
 
-// needsText says what a job waits for.
-func needsText(j client.WorkflowJob) string {
-	if len(j.Needs) == 0 {
+// needsLine says what a job waits for.
+func needsLine(needs []string) string {
+	if len(needs) == 0 {
 		return ""
 	}
-	return "after " + strings.Join(j.Needs, ", ")
+	return "after " + strings.Join(needs, ", ")
 }
 
 // describedBy ties a field to what stands below it.

@@ -18,9 +18,7 @@ import (
 
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
-	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/run"
-	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -59,6 +57,7 @@ type Deps struct {
 	Audit    auditor
 	Actions  actions
 	Intake   intake
+	Registry registry
 	Hub      hub
 	Base     string // base path, "" or /kici
 	Secure   func(*http.Request) bool
@@ -113,6 +112,7 @@ func New(d Deps) http.Handler {
 	s.page("POST /sources/{source}/enable", access.SourceManage, s.enableSource)
 	s.page("POST /sources/{source}/disable", access.SourceManage, s.enableSource)
 	s.page("POST /sources/{source}/trigger", access.RunTrigger, s.triggerSource)
+	s.registryPages()
 	s.page("GET /start", access.RunTrigger, s.startForm)
 	s.page("POST /start", access.RunTrigger, s.start)
 	s.mux.HandleFunc("GET /session", s.session)
@@ -147,6 +147,7 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
 			return
 		}
+		c.dead = s.deadLetters(r, c)
 		if strings.HasSuffix(r.URL.Path, "/live") {
 			ctx, end := context.WithCancel(r.Context())
 			defer end()
@@ -190,27 +191,11 @@ func (s *server) session(w http.ResponseWriter, r *http.Request) {
 
 // answer turns an error into a page.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, c caller, err error) {
-	status, message := http.StatusInternalServerError, "Something went wrong here; the server's log has the details."
-	switch {
-	case r.Context().Err() != nil:
+	if r.Context().Err() != nil {
 		return
-	case errors.Is(err, ingress.ErrInvalid):
-		status, message = http.StatusBadRequest, err.Error()
-	case errors.Is(err, ingress.ErrDisabled):
-		status, message = http.StatusConflict, "The source is disabled."
-	case errors.Is(err, ingress.ErrShed), errors.Is(err, source.ErrUnreachable), errors.Is(err, source.ErrDenied), errors.Is(err, source.ErrMisconfigured):
-		status, message = http.StatusServiceUnavailable, err.Error()
-	case errors.Is(err, read.ErrNotFound), errors.Is(err, run.ErrNotFound), errors.Is(err, ingress.ErrNotFound):
-		status, message = http.StatusNotFound, "There is no such thing, or no longer."
-	case errors.Is(err, read.ErrForbidden):
-		status, message = http.StatusForbidden, "It belongs to another routing key than your token's."
-	case errors.Is(err, read.ErrInvalid):
-		status, message = http.StatusBadRequest, err.Error()
-	case errors.Is(err, run.ErrTerminal):
-		status, message = http.StatusConflict, "The run has ended already."
-	case errors.Is(err, run.ErrNotTerminal):
-		status, message = http.StatusConflict, "The run has not ended yet; only a finished run can be run again."
-	default:
+	}
+	status, message, known := problemOf(err)
+	if !known {
 		s.Log.Error("dashboard", "path", r.URL.Path, "err", err)
 	}
 	s.fail(w, r, s.frame(c, "", http.StatusText(status)), status, message)

@@ -160,6 +160,7 @@ type site struct {
 	doors   *doors
 	buttons *buttons
 	intake  *fakeIntake
+	regs    *fakeRegistry
 	logs    *memoryLogs
 	handler http.Handler
 }
@@ -167,10 +168,10 @@ type site struct {
 func newSite(t *testing.T, base string) *site {
 	t.Helper()
 	st := storetest.SQLite(t)
-	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, logs: &memoryLogs{lines: map[string][]string{}}}
+	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, logs: &memoryLogs{lines: map[string][]string{}}}
 	s.handler = http.StripPrefix(base, New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: func() string { return "http://ci" + base }, Logs: s.logs}),
-		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Hub: st, Base: base,
+		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Hub: st, Base: base,
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Log: obs.Discard(),
 	}))
 	return s
@@ -207,10 +208,17 @@ func body(t *testing.T, r *http.Response) string {
 func TestEveryPageNeedsItsPermission(t *testing.T) {
 	s := newSite(t, "")
 	id := s.world.Run(readtest.NewRun{})
-	for route, need := range map[string]access.Permission{
+	s.permissions(map[string]access.Permission{
 		"/runs": access.RunRead, "/runs/" + id: access.RunRead, "/queue": access.RunRead, "/agents": access.ScalerRead, "/scalers": access.ScalerRead,
 		"/deliveries": access.EventLogRead, "POST /runs/" + id + "/cancel": access.RunCancel, "POST /runs/" + id + "/rerun": access.RunTrigger,
-	} {
+	})
+}
+
+// permissions asks routes with no session and as every role; a write also as the page of another site would.
+func (s *site) permissions(routes map[string]access.Permission) {
+	t := s.t
+	t.Helper()
+	for route, need := range routes {
 		method, path, ok := strings.Cut(route, " ")
 		if !ok {
 			method, path = http.MethodGet, method
@@ -226,6 +234,12 @@ func TestEveryPageNeedsItsPermission(t *testing.T) {
 			}
 			if text := body(t, r); !can && !strings.Contains(text, string(need)) {
 				t.Errorf("%s as %s: the refusal does not name %s", path, role, need)
+			}
+		}
+		if method == http.MethodPost {
+			evil := func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }
+			if r := s.ask("owner", method, path, nil, evil); r.StatusCode != http.StatusForbidden {
+				t.Errorf("%s from another site: %d", path, r.StatusCode)
 			}
 		}
 	}

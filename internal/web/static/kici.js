@@ -104,18 +104,25 @@
   });
 
   // Clocks: what runs now counts on between two messages, and "ago" ages, by the server's clock.
-  const ahead = Date.now() - Number(document.body.dataset.now);
+  const skew = Date.now() - Number(document.body.dataset.now);
   setInterval(() => {
     if (document.hidden) return;
-    const now = Date.now() - ahead;
+    const now = Date.now() - skew;
     for (const t of $$("[data-since]")) set(t, dur(now - Number(t.dataset.since)));
     for (const t of $$("time[data-ago]")) set(t, ago((now - Number(t.dataset.ago)) / 1000) || t.textContent);
+    for (const t of $$("time[data-until]")) set(t, ahead((Number(t.dataset.until) - now) / 1000));
   }, 1000);
   function set(el, text) { if (el.textContent !== text) el.textContent = text; }
   function ago(s) {
     if (s < 60) return Math.max(0, Math.floor(s)) + " s ago";
     if (s < 3600) return Math.floor(s / 60) + " m ago";
     return s < 172800 ? Math.floor(s / 3600) + " h ago" : "";
+  }
+  function ahead(s) {
+    if (s < 1) return "now";
+    if (s < 60) return "in " + Math.floor(s) + " s";
+    if (s < 3600) return "in " + Math.floor(s / 60) + " m";
+    return s < 172800 ? "in " + Math.floor(s / 3600) + " h" : "in " + Math.floor(s / 86400) + " days";
   }
   function dur(ms) {
     const s = Math.max(0, ms) / 1000, m = Math.floor(s / 60), p = (n) => String(n).padStart(2, "0");
