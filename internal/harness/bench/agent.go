@@ -205,7 +205,7 @@ func gather(ctx context.Context, s *server, n int, labels []string, prepare func
 	limit := make(chan struct{}, 32)
 	errs := make(chan error, n)
 	for i := range n {
-		a := &fakeAgent{id: fmt.Sprintf("bench-%d", i), token: t.Token, base: s.url, http: h}
+		a := &fakeAgent{id: fmt.Sprintf("bench-%d-%d", s.port, i), token: t.Token, base: s.url, http: h}
 		if prepare != nil {
 			prepare(a)
 		}

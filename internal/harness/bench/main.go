@@ -66,6 +66,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 		{"latency", measureLatency},
 		{"spawn", measureSpawn},
 		{"throughput", measureThroughput},
+		{"cluster", measureCluster},
 		{"history", measureHistory},
 		{"logs", measureLogs},
 		{"connections", measureConnections},

@@ -27,6 +27,9 @@ type server struct {
 	url  string
 	port int
 	log  *bytes.Buffer
+
+	args, env []string // besides those of every server
+	token     string   // of an owner; "" is the one in its directory
 }
 
 const scalersFile = `version: 1
@@ -42,6 +45,11 @@ scalers:
 
 // start starts a server on a fresh or given data directory and waits until it is ready.
 func (b *bench) start(ctx context.Context, dir string) (*server, error) {
+	return b.startWith(ctx, server{dir: dir})
+}
+
+func (b *bench) startWith(ctx context.Context, of server) (*server, error) {
+	dir := of.dir
 	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -55,7 +63,8 @@ func (b *bench) start(ctx context.Context, dir string) (*server, error) {
 			return nil, err
 		}
 	}
-	s := &server{dir: dir, port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port), log: &bytes.Buffer{}}
+	s := &of
+	s.port, s.url, s.log = port, fmt.Sprintf("http://127.0.0.1:%d", port), &bytes.Buffer{}
 	if err := s.launch(ctx, b.kici); err != nil {
 		return nil, err
 	}
@@ -64,7 +73,8 @@ func (b *bench) start(ctx context.Context, dir string) (*server, error) {
 
 func (s *server) launch(ctx context.Context, kici string) error {
 	s.cmd = exec.CommandContext(ctx, kici, "server", "--data-dir", s.dir, "--port", strconv.Itoa(s.port), "--on-stop", "end", "--log-level", "warn")
-	s.cmd.Env = append(os.Environ(), "KICI_LOG_LEVEL=warn")
+	s.cmd.Args = append(s.cmd.Args, s.args...)
+	s.cmd.Env = append(append(os.Environ(), "KICI_LOG_LEVEL=warn"), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	return s.cmd.Start()
 }
@@ -103,6 +113,9 @@ func (s *server) stop() {
 }
 
 func (s *server) client() (*client.Client, error) {
+	if s.token != "" {
+		return client.New(client.Config{URL: s.url, Token: s.token})
+	}
 	token, err := os.ReadFile(filepath.Join(s.dir, "admin.token"))
 	if err != nil {
 		return nil, err
@@ -164,15 +177,20 @@ func cpu(pid int) (time.Duration, error) {
 
 // meter starts counting processor time; the returned function says what the server, and the benchmark itself beside it, used for
 // each of n. Their sum over the number of processors is the most that this machine could do.
-func (s *server) meter() func(n int) string {
-	pids := []int{s.cmd.Process.Pid, os.Getpid()}
+func (s *server) meter() func(n int) string { return meter([]*server{s}) }
+
+// meter is server.meter for several: theirs is added up.
+func meter(servers []*server) func(n int) string {
 	read := func() (used [2]time.Duration, err error) {
-		for i, pid := range pids {
-			if used[i], err = cpu(pid); err != nil {
+		for _, s := range servers {
+			one, err := cpu(s.cmd.Process.Pid)
+			if err != nil {
 				return used, err
 			}
+			used[0] += one
 		}
-		return used, nil
+		used[1], err = cpu(os.Getpid())
+		return used, err
 	}
 	before, err := read()
 	return func(n int) string {
