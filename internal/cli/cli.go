@@ -18,6 +18,7 @@ import (
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/deliverycmd"
 	"github.com/kici-go/kici/internal/cli/doctorcmd"
+	"github.com/kici-go/kici/internal/cli/eventcmd"
 	"github.com/kici-go/kici/internal/cli/jobcmd"
 	"github.com/kici-go/kici/internal/cli/logincmd"
 	"github.com/kici-go/kici/internal/cli/queuecmd"
@@ -97,8 +98,8 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 		&cobra.Group{ID: groupRun, Title: "Programs:"},
 		&cobra.Group{ID: groupAdmit, Title: "Access and set-up:"},
 	)
-	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c))
 	group(root, groupWork, registrationcmd.New(c), schedulecmd.New(c))
+	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, logincmd.Commands(c)...)
@@ -120,7 +121,7 @@ func admin(c *console.Console, in Injected) *cobra.Command {
   kici admin runs list`, Short: "The operator's commands (the same as kici-admin)",
 	}
 	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c))
-	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), checkcmd.New(c),
+	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/runcmd"
+	"github.com/kici-go/kici/internal/cli/stepcmd"
 )
 
 // New returns the noun with its verbs.
@@ -16,10 +17,10 @@ func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "job",
 		Example: `  kici job list acme/shop#482
-  kici job why acme/shop#482/test`, Aliases: []string{"jobs"}, Short: "List and show jobs, their logs, and why they wait",
+  kici job why acme/shop#482/test`, Aliases: []string{"jobs"}, Short: "List and show jobs, their logs and why they wait; add jobs to a run",
 		Long: `Name a job by its id, by run/job (acme/shop#482/build), or by run and job name as two arguments.`,
 	}
-	cmd.AddCommand(list(c), show(c), Why(c), logs(c))
+	cmd.AddCommand(list(c), show(c), Why(c), logs(c), stepcmd.AddJobs(c))
 	return cmd
 }
 
