@@ -66,6 +66,7 @@ func (a *API) runRoutes() {
 		) (client.JobList, error) {
 			return a.d.Reads.Jobs(ctx, c.Scope, in.Run, in.IncludeSteps)
 		})
+	handle(a, get("/runs/{run}/timeline", "Say what happened to a run and its jobs, oldest first").sampled(0.05), right{"run.read", "run.timeline.read"}, a.runTimeline)
 	handle(a, post("/runs/{run}/cancel", "Cancel a run"), right{"run.cancel", "run.cancel"}, a.cancelRun)
 	handle(a, post("/runs/{run}/rerun", "Run a run again at the same commit").created(), right{"run.trigger", "run.rerun"}, a.rerunRun)
 	handle(a, get("/runs/{run}/jobs/{job}/steps/{step}/logs", "Read the log of a step; its text is untrusted"),

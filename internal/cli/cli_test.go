@@ -219,6 +219,11 @@ func world() map[string]any {
 		}, NextCursor: "abc"},
 		"GET " + run482:           testDetail(482, false),
 		"GET " + run482 + "/jobs": client.JobList{Jobs: testDetail(482, false).Jobs},
+		"GET " + run482 + "/timeline": client.Timeline{RunID: id, Entries: []client.TimelineEntry{
+			{At: at(0), Kind: "delivered", Text: "a local delivery arrived: push", Link: &client.TimelineLink{Kind: "delivery", ID: "row-1"}},
+			{At: at(13), Until: atp(20), Kind: "waiting", JobID: "job-test", Job: "test (1.26)", Text: "it waited because local is full: 2 of 2 agents"},
+			{At: at(30), Kind: "cancel_asked", Text: "wrong branch", Actor: "ada"},
+		}},
 		"GET /runs/481":           testDetail(481, true),
 		"GET /runs/" + id:         testDetail(482, false),
 		"GET /jobs/job-build":     testDetail(482, false).Jobs[0],

@@ -108,7 +108,7 @@ var documents = map[string]struct {
 	args string
 	read bool
 }{
-	"run list": {"", true}, "run show": {"acme/shop#482", true}, "run jobs": {"acme/shop#482", true}, "run logs": {"acme/shop#482", false},
+	"run list": {"", true}, "run show": {"acme/shop#482", true}, "run jobs": {"acme/shop#482", true}, "run timeline": {"acme/shop#482", true}, "run logs": {"acme/shop#482", false},
 	"run cancel": {"acme/shop#482", false}, "run rerun": {"acme/shop#482", false}, "run start": {"ci", false},
 	"job list": {"acme/shop#482", true}, "job show": {"job-build", true}, "job why": {"482/test (1.26)", true}, "job logs": {"job-build", false}, "why": {"482/test (1.26)", true},
 	"queue list": {"", true}, "agent list": {"", true}, "agent show": {"scaler-bare-metal-1", true}, "scaler list": {"", true},

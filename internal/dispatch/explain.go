@@ -48,6 +48,9 @@ func (p *placer) explain(ctx context.Context, v view, reasons []placement.ShapeR
 		if err := writeReasons(ctx, tx, changed); err != nil {
 			return err
 		}
+		if err := p.logReasons(ctx, tx, changed); err != nil {
+			return err
+		}
 		return writeClocks(ctx, tx, clocks)
 	})
 	if err != nil {
@@ -56,13 +59,7 @@ func (p *placer) explain(ctx context.Context, v view, reasons []placement.ShapeR
 	if len(clocks) > 0 {
 		p.counted = nil // the clocks are part of the count
 	}
-	for shape, text := range changed {
-		if text == "" {
-			delete(p.reasons, shape)
-			continue
-		}
-		p.reasons[shape] = text
-	}
+	p.keep(changed)
 	return nil
 }
 

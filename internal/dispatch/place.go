@@ -22,6 +22,7 @@ type placer struct {
 
 	counted   map[string]db.DispatchShapesRow // nil to count at the next pass
 	countedAt int64
+	prunedAt  int64 // of the history of reasons
 }
 
 func (d *Dispatcher) placer(term int64) *placer { return &placer{d: d, term: term, cache: newCache()} }

@@ -13,7 +13,7 @@ func show(c *console.Console) *cobra.Command {
 	var steps bool
 	cmd := &cobra.Command{
 		Use:  "show [RUN]",
-		Long: "Show one run: its commit, its event, its jobs, and why those that wait are waiting.", Short: "Show one run with its jobs, and why those that wait are waiting", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
+		Long: "Show one run: its commit, its event, its jobs, and why those that wait are waiting. What happened to it, and when, is\nsaid by \"kici run timeline\".", Short: "Show one run with its jobs, and why those that wait are waiting", Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.CompleteRuns(),
 		Example: `  kici run show acme/shop#482
   kici run show 482 --steps`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -7,6 +7,7 @@ package db
 
 import (
 	"context"
+	"database/sql"
 )
 
 const insertLastRunNote = `-- name: InsertLastRunNote :exec
@@ -72,6 +73,28 @@ func (q *Queries) InsertRunNote(ctx context.Context, arg InsertRunNoteParams) (i
 	return result.RowsAffected()
 }
 
+const logShapeReasons = `-- name: LogShapeReasons :exec
+INSERT INTO shape_reason_log (shape, at, reasons) VALUES ($1, $2, $3)
+ON CONFLICT (shape, at) DO UPDATE SET reasons = excluded.reasons
+`
+
+func (q *Queries) LogShapeReasons(ctx context.Context, shape string, at int64, reasons string) error {
+	_, err := q.db.ExecContext(ctx, logShapeReasons, shape, at, reasons)
+	return err
+}
+
+const pruneShapeReasons = `-- name: PruneShapeReasons :execrows
+DELETE FROM shape_reason_log WHERE at < $1
+`
+
+func (q *Queries) PruneShapeReasons(ctx context.Context, at int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, pruneShapeReasons, at)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const runNotes = `-- name: RunNotes :many
 SELECT id, at, job_id, kind, actor, detail FROM run_notes WHERE run_id = $1 ORDER BY at, id
 `
@@ -101,6 +124,595 @@ func (q *Queries) RunNotes(ctx context.Context, runID string) ([]RunNotesRow, er
 			&i.Kind,
 			&i.Actor,
 			&i.Detail,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineAssignments = `-- name: TimelineAssignments :many
+SELECT a.job_id, a.attempt, a.agent_id, a.created_at, a.sent_at, a.acked_at, a.ended_at, a.end_reason,
+  COALESCE(g.scaler, '') AS scaler, COALESCE(g.node_id, '') AS node_id, COALESCE(i.name, '') AS node_name
+FROM execution_jobs j JOIN assignments a ON a.job_id = j.id
+  LEFT JOIN agents g ON g.id = a.agent_id LEFT JOIN cluster_instances i ON i.instance_id = g.node_id
+WHERE j.run_id = $1 ORDER BY a.job_id, a.attempt LIMIT 20000
+`
+
+type TimelineAssignmentsRow struct {
+	JobID     string
+	Attempt   int64
+	AgentID   string
+	CreatedAt int64
+	SentAt    sql.NullInt64
+	AckedAt   sql.NullInt64
+	EndedAt   sql.NullInt64
+	EndReason string
+	Scaler    string
+	NodeID    string
+	NodeName  string
+}
+
+func (q *Queries) TimelineAssignments(ctx context.Context, runID string) ([]TimelineAssignmentsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineAssignments, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineAssignmentsRow{}
+	for rows.Next() {
+		var i TimelineAssignmentsRow
+		if err := rows.Scan(
+			&i.JobID,
+			&i.Attempt,
+			&i.AgentID,
+			&i.CreatedAt,
+			&i.SentAt,
+			&i.AckedAt,
+			&i.EndedAt,
+			&i.EndReason,
+			&i.Scaler,
+			&i.NodeID,
+			&i.NodeName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineCause = `-- name: TimelineCause :many
+SELECT e.id, e.event_name, e.source_run_id FROM event_runs er JOIN kici_events e ON e.id = er.event_id WHERE er.run_id = $1
+`
+
+type TimelineCauseRow struct {
+	ID          string
+	EventName   string
+	SourceRunID string
+}
+
+func (q *Queries) TimelineCause(ctx context.Context, runID string) ([]TimelineCauseRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineCause, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineCauseRow{}
+	for rows.Next() {
+		var i TimelineCauseRow
+		if err := rows.Scan(&i.ID, &i.EventName, &i.SourceRunID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineEmitted = `-- name: TimelineEmitted :many
+SELECT id, event_name, source_job_id, created_at, match_outcome, matched_count FROM kici_events
+WHERE source_run_id = $1 AND (emitter = 'step' OR matched_count > 0) ORDER BY created_at, id LIMIT 1000
+`
+
+type TimelineEmittedRow struct {
+	ID           string
+	EventName    string
+	SourceJobID  string
+	CreatedAt    int64
+	MatchOutcome sql.NullString
+	MatchedCount sql.NullInt64
+}
+
+// What the run caused: events of its steps, and its lifecycle events that started something.
+func (q *Queries) TimelineEmitted(ctx context.Context, sourceRunID string) ([]TimelineEmittedRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineEmitted, sourceRunID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineEmittedRow{}
+	for rows.Next() {
+		var i TimelineEmittedRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.EventName,
+			&i.SourceJobID,
+			&i.CreatedAt,
+			&i.MatchOutcome,
+			&i.MatchedCount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineJobs = `-- name: TimelineJobs :many
+SELECT id, name, status, allowed_failure, created_at, ready_at, queued_at, started_at, finished_at, error, init_failure, attempt,
+  agent_id, shape, unroutable_since, provisioning_error, cancel_reason
+FROM execution_jobs WHERE run_id = $1 ORDER BY idx LIMIT 5000
+`
+
+type TimelineJobsRow struct {
+	ID                string
+	Name              string
+	Status            string
+	AllowedFailure    bool
+	CreatedAt         int64
+	ReadyAt           sql.NullInt64
+	QueuedAt          sql.NullInt64
+	StartedAt         sql.NullInt64
+	FinishedAt        sql.NullInt64
+	Error             string
+	InitFailure       string
+	Attempt           int64
+	AgentID           sql.NullString
+	Shape             string
+	UnroutableSince   sql.NullInt64
+	ProvisioningError string
+	CancelReason      string
+}
+
+func (q *Queries) TimelineJobs(ctx context.Context, runID string) ([]TimelineJobsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineJobs, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineJobsRow{}
+	for rows.Next() {
+		var i TimelineJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.Status,
+			&i.AllowedFailure,
+			&i.CreatedAt,
+			&i.ReadyAt,
+			&i.QueuedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.Error,
+			&i.InitFailure,
+			&i.Attempt,
+			&i.AgentID,
+			&i.Shape,
+			&i.UnroutableSince,
+			&i.ProvisioningError,
+			&i.CancelReason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineLaunches = `-- name: TimelineLaunches :many
+SELECT g.bound_job_id, g.id, g.scaler, g.node_id, g.requested_at, g.registered_at, g.ended_at, g.gone_reason, g.error,
+  COALESCE(i.name, '') AS node_name
+FROM execution_jobs j JOIN agents g ON g.bound_job_id = j.id LEFT JOIN cluster_instances i ON i.instance_id = g.node_id
+WHERE j.run_id = $1 ORDER BY g.requested_at, g.id LIMIT 20000
+`
+
+type TimelineLaunchesRow struct {
+	BoundJobID   sql.NullString
+	ID           string
+	Scaler       string
+	NodeID       string
+	RequestedAt  int64
+	RegisteredAt sql.NullInt64
+	EndedAt      sql.NullInt64
+	GoneReason   string
+	Error        string
+	NodeName     string
+}
+
+func (q *Queries) TimelineLaunches(ctx context.Context, runID string) ([]TimelineLaunchesRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineLaunches, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineLaunchesRow{}
+	for rows.Next() {
+		var i TimelineLaunchesRow
+		if err := rows.Scan(
+			&i.BoundJobID,
+			&i.ID,
+			&i.Scaler,
+			&i.NodeID,
+			&i.RequestedAt,
+			&i.RegisteredAt,
+			&i.EndedAt,
+			&i.GoneReason,
+			&i.Error,
+			&i.NodeName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineNeeds = `-- name: TimelineNeeds :many
+SELECT n.job_id, n.needs_id, n.needs_name, u.finished_at FROM execution_job_needs n JOIN execution_jobs u ON u.id = n.needs_id
+WHERE n.run_id = $1 ORDER BY n.job_id LIMIT 20000
+`
+
+type TimelineNeedsRow struct {
+	JobID      string
+	NeedsID    string
+	NeedsName  string
+	FinishedAt sql.NullInt64
+}
+
+// The last of a job's needs to end is what it waited for.
+func (q *Queries) TimelineNeeds(ctx context.Context, runID string) ([]TimelineNeedsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineNeeds, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineNeedsRow{}
+	for rows.Next() {
+		var i TimelineNeedsRow
+		if err := rows.Scan(
+			&i.JobID,
+			&i.NeedsID,
+			&i.NeedsName,
+			&i.FinishedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineReasons = `-- name: TimelineReasons :many
+SELECT at, reasons FROM shape_reason_log l WHERE l.shape = $1 AND l.at <= CAST($2 AS BIGINT)
+  AND l.at >= COALESCE((SELECT MAX(b.at) FROM shape_reason_log b WHERE b.shape = $1 AND b.at <= CAST($3 AS BIGINT)), 0)
+ORDER BY l.at LIMIT 500
+`
+
+type TimelineReasonsRow struct {
+	At      int64
+	Reasons string
+}
+
+// Why jobs of a shape waited: the changes in a time, and the last one before it.
+func (q *Queries) TimelineReasons(ctx context.Context, shape string, until int64, since int64) ([]TimelineReasonsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineReasons, shape, until, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineReasonsRow{}
+	for rows.Next() {
+		var i TimelineReasonsRow
+		if err := rows.Scan(&i.At, &i.Reasons); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineReruns = `-- name: TimelineReruns :many
+SELECT id, repo, number, actor, created_at FROM execution_runs
+WHERE original_run_id = $1 AND parent_run_id = $2 ORDER BY created_at, id LIMIT 200
+`
+
+type TimelineRerunsRow struct {
+	ID        string
+	Repo      string
+	Number    int64
+	Actor     string
+	CreatedAt int64
+}
+
+func (q *Queries) TimelineReruns(ctx context.Context, originalRunID sql.NullString, parentRunID sql.NullString) ([]TimelineRerunsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineReruns, originalRunID, parentRunID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineRerunsRow{}
+	for rows.Next() {
+		var i TimelineRerunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Repo,
+			&i.Number,
+			&i.Actor,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineRun = `-- name: TimelineRun :one
+SELECT r.id, r.org_id, r.routing_key, r.number, r.repo, r.workflow, r.status, r.branch, r.sha, r.actor, r.trigger_event, r.delivery_id,
+  r.parent_run_id, r.original_run_id, r.created_at, r.started_at, r.finished_at, r.cancelled_by, r.failure_reason, r.failure_class,
+  r.init_failure, r.chain_depth, r.run_attempt, d.received_at, d.kind AS delivery_kind, d.delivery_id AS sender_id, d.event AS delivery_event,
+  r.matched_trigger
+FROM execution_runs r LEFT JOIN deliveries d ON d.id = r.delivery_id WHERE r.id = $1
+`
+
+type TimelineRunRow struct {
+	ID             string
+	OrgID          string
+	RoutingKey     string
+	Number         int64
+	Repo           string
+	Workflow       string
+	Status         string
+	Branch         string
+	Sha            string
+	Actor          string
+	TriggerEvent   string
+	DeliveryID     string
+	ParentRunID    sql.NullString
+	OriginalRunID  sql.NullString
+	CreatedAt      int64
+	StartedAt      sql.NullInt64
+	FinishedAt     sql.NullInt64
+	CancelledBy    string
+	FailureReason  string
+	FailureClass   string
+	InitFailure    string
+	ChainDepth     int64
+	RunAttempt     int64
+	ReceivedAt     sql.NullInt64
+	DeliveryKind   sql.NullString
+	SenderID       sql.NullString
+	DeliveryEvent  sql.NullString
+	MatchedTrigger string
+}
+
+func (q *Queries) TimelineRun(ctx context.Context, id string) (TimelineRunRow, error) {
+	row := q.db.QueryRowContext(ctx, timelineRun, id)
+	var i TimelineRunRow
+	err := row.Scan(
+		&i.ID,
+		&i.OrgID,
+		&i.RoutingKey,
+		&i.Number,
+		&i.Repo,
+		&i.Workflow,
+		&i.Status,
+		&i.Branch,
+		&i.Sha,
+		&i.Actor,
+		&i.TriggerEvent,
+		&i.DeliveryID,
+		&i.ParentRunID,
+		&i.OriginalRunID,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.FinishedAt,
+		&i.CancelledBy,
+		&i.FailureReason,
+		&i.FailureClass,
+		&i.InitFailure,
+		&i.ChainDepth,
+		&i.RunAttempt,
+		&i.ReceivedAt,
+		&i.DeliveryKind,
+		&i.SenderID,
+		&i.DeliveryEvent,
+		&i.MatchedTrigger,
+	)
+	return i, err
+}
+
+const timelineStarted = `-- name: TimelineStarted :many
+SELECT er.event_id, r.id, r.repo, r.number, r.workflow, r.created_at
+FROM kici_events e JOIN event_runs er ON er.event_id = e.id JOIN execution_runs r ON r.id = er.run_id
+WHERE e.source_run_id = $1 AND (e.emitter = 'step' OR e.matched_count > 0) AND r.org_id = $2 ORDER BY r.created_at, r.id LIMIT 1000
+`
+
+type TimelineStartedRow struct {
+	EventID   string
+	ID        string
+	Repo      string
+	Number    int64
+	Workflow  string
+	CreatedAt int64
+}
+
+func (q *Queries) TimelineStarted(ctx context.Context, sourceRunID string, orgID string) ([]TimelineStartedRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineStarted, sourceRunID, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineStartedRow{}
+	for rows.Next() {
+		var i TimelineStartedRow
+		if err := rows.Scan(
+			&i.EventID,
+			&i.ID,
+			&i.Repo,
+			&i.Number,
+			&i.Workflow,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineStatuses = `-- name: TimelineStatuses :many
+SELECT context, job_id, state, posted_at, failing_since, last_error, gave_up_at FROM commit_statuses WHERE run_id = $1 ORDER BY context LIMIT 5000
+`
+
+type TimelineStatusesRow struct {
+	Context      string
+	JobID        string
+	State        string
+	PostedAt     sql.NullInt64
+	FailingSince sql.NullInt64
+	LastError    string
+	GaveUpAt     sql.NullInt64
+}
+
+func (q *Queries) TimelineStatuses(ctx context.Context, runID string) ([]TimelineStatusesRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineStatuses, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineStatusesRow{}
+	for rows.Next() {
+		var i TimelineStatusesRow
+		if err := rows.Scan(
+			&i.Context,
+			&i.JobID,
+			&i.State,
+			&i.PostedAt,
+			&i.FailingSince,
+			&i.LastError,
+			&i.GaveUpAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineSteps = `-- name: TimelineSteps :many
+SELECT job_id, idx, name, status, started_at, finished_at, exit_code, error, allowed FROM execution_steps WHERE run_id = $1
+ORDER BY job_id, idx LIMIT 20000
+`
+
+type TimelineStepsRow struct {
+	JobID      string
+	Idx        int64
+	Name       string
+	Status     string
+	StartedAt  sql.NullInt64
+	FinishedAt sql.NullInt64
+	ExitCode   sql.NullInt64
+	Error      string
+	Allowed    bool
+}
+
+func (q *Queries) TimelineSteps(ctx context.Context, runID string) ([]TimelineStepsRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineSteps, runID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TimelineStepsRow{}
+	for rows.Next() {
+		var i TimelineStepsRow
+		if err := rows.Scan(
+			&i.JobID,
+			&i.Idx,
+			&i.Name,
+			&i.Status,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.ExitCode,
+			&i.Error,
+			&i.Allowed,
 		); err != nil {
 			return nil, err
 		}

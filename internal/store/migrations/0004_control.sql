@@ -163,3 +163,6 @@ CREATE TABLE shape_reason_log (
   PRIMARY KEY (shape, at)
 );
 CREATE INDEX shape_reason_log_at ON shape_reason_log (at);
+-- What a run caused, and the agents that were started for a job, as its record shows them.
+CREATE INDEX kici_events_source ON kici_events (source_run_id, created_at) WHERE emitter = 'step' OR matched_count > 0;
+CREATE INDEX agents_for_job ON agents (bound_job_id) WHERE bound_job_id IS NOT NULL;
