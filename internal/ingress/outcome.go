@@ -29,6 +29,8 @@ type decision struct {
 	Matched  bool             `json:"matched"`
 	Trigger  string           `json:"trigger,omitempty"`
 	Degraded bool             `json:"degraded,omitempty"`
+	Global   bool             `json:"global,omitempty"` // it is of another repository and follows this one
+	Reason   string           `json:"reason,omitempty"` // why it was not started, where no check says so
 	Checks   []workflow.Check `json:"checks,omitempty"`
 }
 

@@ -90,9 +90,21 @@ func (s *Service) decideRepo(ctx context.Context, d *db.Delivery, src source.Sou
 	case workflow.Missing:
 		out.status = statusMissing
 		out.err = "the commit has no workflows: neither " + workflow.LockPath + " nor " + workflow.FilesDir + "/*.yaml"
+		if out, err = s.matchGlobals(ctx, d, src, out); err != nil { // LOCK-4
+			return outcome{}, s.failed("match", err)
+		}
+		if out.matched > 0 {
+			out.status, out.err = statusProcessed, ""
+		}
 		return out, nil
 	case workflow.OK:
-		return s.match(ctx, d, src, at, out)
+		if out, err = s.match(ctx, d, src, at, out); err != nil {
+			return out, err
+		}
+		if out, err = s.matchGlobals(ctx, d, src, out); err != nil {
+			return outcome{}, s.failed("match", err)
+		}
+		return out, nil
 	default:
 		out.status, out.err = statusCorrupt, unusable(at)
 		out.runs = []PlannedRun{s.d.Runs.PlanFailed(FailedRun{
@@ -167,6 +179,14 @@ func changedFiles(ctx context.Context, src source.Source, at *resolved, ev *ci.E
 		needed = needed || workflow.NeedsChangedFiles(&at.file.Workflows[i])
 	}
 	if !needed {
+		return nil
+	}
+	return fetchChanged(ctx, src, ev)
+}
+
+// fetchChanged fills the list of changed files, or why it is unknown, once.
+func fetchChanged(ctx context.Context, src source.Source, ev *ci.Event) error {
+	if ev.ChangedFiles != nil || ev.ChangedFilesErr != "" {
 		return nil
 	}
 	files, err := src.ChangedFiles(ctx, ev.Before, ev.SHA)

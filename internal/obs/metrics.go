@@ -99,7 +99,7 @@ func (m *Metrics) ingress() {
 	m.IngestShed = m.counters("ingest_shed_total", "Deliveries refused with 429, to come again.", "reason")
 	zero(m.IngestShed, ShedReasons...)
 	m.PipelineFailures = m.counters("webhook_pipeline_failures_total", "Deliveries whose processing failed.", "phase")
-	zero(m.PipelineFailures, "normalize", "resolve", "lock", "match", "create")
+	zero(m.PipelineFailures, "normalize", "resolve", "lock", "match", "create", "globals")
 	m.DedupHits = m.counter("dedup_hits_total", "Repeated deliveries.")
 	m.TriggerMatch = m.histogram("trigger_match_duration_seconds", "Matching one delivery.", prometheus.ExponentialBuckets(0.0001, 4, 9))
 }

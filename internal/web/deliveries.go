@@ -127,6 +127,7 @@ type workflowDecision struct {
 	Matched  bool    `json:"matched"`
 	Trigger  string  `json:"trigger"`
 	Degraded bool    `json:"degraded"`
+	Reason   string  `json:"reason"` // why it was not started, where no check says so
 	Checks   []check `json:"checks"`
 }
 
@@ -154,6 +155,9 @@ func (w workflowDecision) verdict() string {
 
 // sentence says why. A trigger for another event says less than one that failed at a filter.
 func (w workflowDecision) sentence() string {
+	if w.Reason != "" {
+		return strings.ToUpper(w.Reason[:1]) + w.Reason[1:] + "."
+	}
 	if w.Matched {
 		s := "It started"
 		if w.Trigger != "" {

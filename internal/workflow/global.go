@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -12,12 +13,16 @@ func Global(w *lock.Workflow) bool {
 	return slices.ContainsFunc(w.On, func(t lock.Trigger) bool { return len(t.Repos) > 0 })
 }
 
-// OnlyGlobal is w with the triggers that name repositories: the others are for its own repository alone.
-func OnlyGlobal(w *lock.Workflow) lock.Workflow {
-	out := *w
-	out.On = slices.DeleteFunc(slices.Clone(w.On), func(t lock.Trigger) bool { return len(t.Repos) == 0 })
-	return out
+// MatchGlobal is Match for an event of another repository: only triggers that name repositories count, the others are for the
+// workflow's own.
+func MatchGlobal(w *lock.Workflow, ev ci.Event) Decision { return match(w, ev, isGlobal) }
+
+// FollowsType reports whether a workflow waits for events of this type from other repositories.
+func FollowsType(w *lock.Workflow, triggerType string) bool {
+	return slices.ContainsFunc(w.On, func(t lock.Trigger) bool { return isGlobal(&t) && t.Type == triggerType })
 }
+
+func isGlobal(t *lock.Trigger) bool { return len(t.Repos) > 0 }
 
 // repos is the filter by the event's repository; an empty one passes and is not recorded.
 func (m *matcher) repos(t *lock.Trigger) bool {

@@ -34,14 +34,14 @@ func TestRepos(t *testing.T) {
 	}
 }
 
-func TestOnlyGlobalKeepsTheTriggersThatNameRepositories(t *testing.T) {
-	w := workflowOn(t, "\n  push:\n  pull_request: {repos: [acme/*]}")
-	only := OnlyGlobal(w)
-	if len(w.On) != 3 || len(only.On) != 1 || only.On[0].Type != TypePullRequest {
-		t.Errorf("%+v of %+v", only.On, w.On)
-	}
-	if Match(&only, ci.Event{Type: "push", Branch: "main", Repo: "acme/shop"}).Matched {
+func TestOnlyTriggersThatNameRepositoriesFollowOthers(t *testing.T) {
+	w := workflowOn(t, "\n  push:\n  pull_request: {types: [opened], repos: [acme/*]}")
+	push, pull := ci.Event{Type: "push", Branch: "main", Repo: "acme/shop"}, ci.Event{Type: "pr", Action: "opened", Repo: "acme/shop"}
+	if MatchGlobal(w, push).Matched || !Match(w, push).Matched || FollowsType(w, "push") {
 		t.Error("a push of another repository")
+	}
+	if d := MatchGlobal(w, pull); !d.Matched || w.On[d.Trigger].Type != TypePullRequest || !FollowsType(w, "pr") {
+		t.Errorf("%+v", d)
 	}
 	if Global(workflowOn(t, " push")) {
 		t.Error("a plain push is global")

@@ -41,10 +41,14 @@ func NeedsChangedFiles(w *lock.Workflow) bool {
 // Match decides whether an event starts a workflow. Triggers are tried in order, the first that matches wins, and every
 // check up to there is recorded (WF-11…WF-16).
 func Match(w *lock.Workflow, ev ci.Event) Decision {
+	return match(w, ev, func(*lock.Trigger) bool { return true })
+}
+
+func match(w *lock.Workflow, ev ci.Event, counts func(*lock.Trigger) bool) Decision {
 	m := matcher{ev: ev, out: Decision{Trigger: -1, Checks: []Check{}}}
 	for i := range w.On {
 		m.index = i
-		if m.trigger(&w.On[i]) {
+		if counts(&w.On[i]) && m.trigger(&w.On[i]) {
 			m.out.Matched, m.out.Trigger, m.out.TriggerType = true, i, w.On[i].Type
 			break
 		}

@@ -188,6 +188,7 @@ type decision struct {
 	Workflow string `json:"workflow"`
 	Matched  bool   `json:"matched"`
 	Trigger  string `json:"trigger"`
+	Reason   string `json:"reason"`
 	Checks   []struct {
 		Trigger                       int
 		Check, Pattern, Value, Reason string
@@ -209,7 +210,7 @@ func printDecisions(c *console.Console, raw json.RawMessage) (bool, error) {
 		if d.Repo != "" {
 			name = d.Repo + " " + name
 		}
-		if d.Matched {
+		if d.Matched && d.Reason == "" {
 			rows = append(rows, []console.Cell{{Text: name}, {Text: "matched", Class: "success"}, {Text: "by " + d.Trigger}})
 			continue
 		}
@@ -225,7 +226,11 @@ func printDecisions(c *console.Console, raw json.RawMessage) (bool, error) {
 				}
 			}
 		}
-		rows = append(rows, []console.Cell{{Text: name}, {Text: "not matched", Class: "skipped"}, {Text: why}})
+		said := "not matched"
+		if d.Reason != "" {
+			said, why = "refused", d.Reason
+		}
+		rows = append(rows, []console.Cell{{Text: name}, {Text: said, Class: "skipped"}, {Text: why}})
 	}
 	return true, c.Table([]string{"WORKFLOW", "DECISION", "WHY"}, rows)
 }
