@@ -18,6 +18,7 @@ import (
 type Config struct {
 	URL       string // http://127.0.0.1:4000, with the base path if there is one
 	Token     string
+	Org       string // to act in another organisation than the token's; only who operates the cluster may
 	UserAgent string
 	HTTP      *http.Client // nil is a client with sensible time limits
 }
@@ -27,6 +28,7 @@ type Config struct {
 type Client struct {
 	base  string
 	token string
+	org   string // that it acts in, "" is the token's
 	agent string
 	http  *http.Client
 }
@@ -47,7 +49,7 @@ func New(c Config) (*Client, error) {
 	if agent == "" {
 		agent = "kici-client"
 	}
-	return &Client{base: strings.TrimRight(u.String(), "/"), token: c.Token, agent: agent, http: h}, nil
+	return &Client{base: strings.TrimRight(u.String(), "/"), token: c.Token, org: c.Org, agent: agent, http: h}, nil
 }
 
 // URL is the server's address.
@@ -178,6 +180,9 @@ func (c *Client) send(ctx context.Context, k call, accept string) (*http.Respons
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.org != "" {
+		req.Header.Set("X-Kici-Org", c.org)
 	}
 	if k.idempotency != "" {
 		req.Header.Set("Idempotency-Key", k.idempotency)

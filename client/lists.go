@@ -1,5 +1,7 @@
 package client
 
+import "encoding/json"
+
 // RunList is a page of runs, newest first. NextCursor is empty on the last page; the same holds for every list.
 type RunList struct {
 	Runs       []Run  `json:"runs"`
@@ -140,6 +142,8 @@ type AccessEntry struct {
 	Outcome   string `json:"outcome"` // allowed, denied, error
 	RequestID string `json:"requestId,omitempty"`
 	Error     string `json:"error,omitempty"`
+
+	Meta json.RawMessage `json:"meta,omitempty"` // what was changed, and the token's organisation when it is another one
 }
 
 // AccessLog is a page of the access log, newest first.

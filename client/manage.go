@@ -37,13 +37,6 @@ func (c *Client) Delivery(ctx context.Context, id string, payload bool) (out Del
 	return out, c.get(ctx, path, nil, &out)
 }
 
-// AccessLog is a page of the access log, newest first.
-func (c *Client) AccessLog(ctx context.Context, cursor string, limit int) (out AccessLog, err error) {
-	v := url.Values{}
-	page(v, cursor, limit)
-	return out, c.get(ctx, admin+"/access-log", v, &out)
-}
-
 // Secrets are the names of the organisation's secrets.
 func (c *Client) Secrets(ctx context.Context) (out SecretList, err error) {
 	return out, c.get(ctx, admin+"/secrets", nil, &out)

@@ -49,6 +49,21 @@ func setUp(t *testing.T, d *storetest.Database) *fixture {
 	return f
 }
 
+// lead takes the lead and returns its term.
+func (f *fixture) lead(t *testing.T) (term int64) {
+	t.Helper()
+	if err := f.st.Write(t.Context(), func(tx *store.Tx) (err error) {
+		if err := tx.SeedLeaderTerm(t.Context()); err != nil {
+			return err
+		}
+		term, err = tx.TakeLeaderTerm(t.Context())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
 func (f *fixture) pass(d time.Duration) { f.now.Add(d.Milliseconds()) }
 
 func each(t *testing.T, fn func(t *testing.T, f *fixture)) {

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"sync"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
@@ -19,8 +17,6 @@ const (
 	StaticToken    = "static"    // made by an operator, for agents started by hand
 	EphemeralToken = "ephemeral" // made with the agent, the only one that it admits
 )
-
-var agentToken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^kat_[0-9a-f]{64}$`) })
 
 // NewAgentToken returns a fresh kat_ token, its hash as stored and the prefix that people may see (AG-4).
 func NewAgentToken() (token, hash, prefix string) {
@@ -100,36 +96,6 @@ func (s *Service) RevokeAgentToken(ctx context.Context, by Principal, id string)
 	})
 	if err != nil {
 		return db.AgentToken{}, wrapUnlessMissing("revoke agent token", err)
-	}
-	return row, nil
-}
-
-// AgentByToken returns the row of a token that may be used now: known, not revoked, and not expired. The expiry of an
-// ephemeral token limits only the first registration; afterwards the token is good until its agent is gone (D13).
-func (s *Service) AgentByToken(ctx context.Context, token string) (db.AgentToken, error) {
-	if !agentToken().MatchString(token) {
-		return db.AgentToken{}, ErrUnauthenticated
-	}
-	row, err := s.st.Read().AgentTokenByHash(ctx, HashToken(token))
-	if err != nil {
-		return db.AgentToken{}, lookupError(err)
-	}
-	if row.RevokedAt.Valid {
-		return db.AgentToken{}, ErrUnauthenticated
-	}
-	expired := row.ExpiresAt.Valid && row.ExpiresAt.Int64 <= s.env.NowMs()
-	if row.Type != EphemeralToken {
-		if expired {
-			return db.AgentToken{}, ErrUnauthenticated
-		}
-		return row, nil
-	}
-	agent, err := s.st.Read().AgentOfToken(ctx, row.AgentID)
-	if err != nil {
-		return db.AgentToken{}, lookupError(err)
-	}
-	if agent.State == string(ci.AgentGone) || (expired && !agent.RegisteredAt.Valid) {
-		return db.AgentToken{}, ErrUnauthenticated
 	}
 	return row, nil
 }

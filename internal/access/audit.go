@@ -81,6 +81,9 @@ func (s *Service) accessRow(e Entry) (db.InsertAccessLogParams, error) {
 	if e.Principal.Label != "" {
 		about["label"] = e.Principal.Label
 	}
+	if e.Principal.Home != "" {
+		about["tokenOrg"] = e.Principal.Home
+	}
 	meta, err := json.Marshal(about)
 	if err != nil || len(meta) > metaKept {
 		meta = []byte(`{"truncated":true}`)

@@ -87,6 +87,9 @@ var lowest = map[Permission]Role{
 	TokenManage: Owner, KeyRotate: Owner, DBMigrate: Owner,
 }
 
+// Known tells whether there is such a permission.
+func (p Permission) Known() bool { _, known := lowest[p]; return known }
+
 // Can tells whether the role has the permission. Nobody has one that is not in the table.
 func (r Role) Can(p Permission) bool {
 	need, known := lowest[p]
@@ -116,7 +119,8 @@ const (
 // Principal is who asks.
 type Principal struct {
 	TokenID    string
-	OrgID      string
+	OrgID      string // where it acts
+	Home       string // organisation of its token, when it acts in another one
 	Label      string
 	Role       Role
 	RoutingKey string // "" sees every source

@@ -137,16 +137,14 @@ const (
 	sweepEvery = time.Minute
 )
 
-// Run writes audit rows and last uses, and removes what has expired, until ctx ends; then it writes the rest.
+// Run writes audit rows and last uses, and forgets old failures, until ctx ends; then it writes the rest.
 func (s *Service) Run(ctx context.Context) error {
 	var swept time.Time
 	loop := service.Loop{
 		Name: "access", Interval: flushEvery, Wake: s.wake, Log: s.log,
 		Tick: func(ctx context.Context) error {
 			if s.env.Now().Sub(swept) >= sweepEvery {
-				if err := s.sweep(ctx); err != nil {
-					return err
-				}
+				s.limiter.sweep(s.env.Now())
 				swept = s.env.Now()
 			}
 			return s.flush(ctx)
@@ -206,16 +204,32 @@ func (s *Service) flushSome(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-func (s *Service) sweep(ctx context.Context) error {
-	s.limiter.sweep(s.env.Now())
-	return s.st.Write(ctx, func(tx *store.Tx) error {
+// CleanTokens removes credentials that can never be used again: sessions, links and remembered requests whose time is over,
+// and the tokens of agents that are gone. It is a duty of the leader.
+func (s *Service) CleanTokens(ctx context.Context, term int64) (report []string, err error) {
+	err = s.st.Lead(ctx, term, func(tx *store.Tx) error {
+		report = nil
 		now := tx.Now()
-		_, sessions := tx.DeleteExpiredWebSessions(ctx, now)
-		_, links := tx.DeleteExpiredLoginLinks(ctx, now)
-		_, keys := tx.DeleteExpiredIdempotencyKeys(ctx, now)
-		_, tokens := tx.DeleteAgentTokensOfGone(ctx)
-		return errors.Join(sessions, links, keys, tokens)
+		for _, x := range []struct {
+			words  string
+			delete func() (int64, error)
+		}{
+			{"sessions", func() (int64, error) { return tx.DeleteExpiredWebSessions(ctx, now) }},
+			{"login links", func() (int64, error) { return tx.DeleteExpiredLoginLinks(ctx, now) }},
+			{"remembered requests", func() (int64, error) { return tx.DeleteExpiredIdempotencyKeys(ctx, now) }},
+			{"tokens of agents that are gone", func() (int64, error) { return tx.DeleteAgentTokensOfGone(ctx) }},
+		} {
+			n, err := x.delete()
+			if err != nil {
+				return fmt.Errorf("delete %s: %w", x.words, err)
+			}
+			if n > 0 {
+				report = append(report, fmt.Sprintf("deleted %d %s", n, x.words))
+			}
+		}
+		return nil
 	})
+	return report, err
 }
 
 func nullInt(v int64) sql.NullInt64 { return sql.NullInt64{Int64: v, Valid: true} }

@@ -123,14 +123,14 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.sweep(ctx); err != nil {
+	if _, err := f.CleanTokens(ctx, f.lead(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Session(ctx, session); err != nil {
 		t.Error("a living session was swept:", err)
 	}
 	f.pass(SessionLife + time.Hour)
-	if err := f.sweep(ctx); err != nil {
+	if _, err := f.CleanTokens(ctx, f.lead(t)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.st.Read().WebSession(ctx, HashToken(session)); !errors.Is(err, sql.ErrNoRows) {

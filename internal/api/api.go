@@ -29,6 +29,7 @@ import (
 // authenticator knows who asks and records what they did (access.Service).
 type authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (access.Principal, error)
+	Act(ctx context.Context, p access.Principal, org string) (access.Principal, error)
 	Audit(ctx context.Context, e access.Entry)
 }
 
@@ -87,6 +88,11 @@ type Deps struct {
 	Registrations registrations
 	Registrar     registrar
 
+	Settings settings
+	Orgs     orgs
+	Cluster  instances
+	Jobs     scheduledJobs
+
 	Hub     hub
 	Ledger  ledger
 	Checks  []diagnose.Check // of the server itself
@@ -119,7 +125,8 @@ type Route struct {
 	Method, Path string
 	Permission   access.Permission
 	Action       Action
-	Unscoped     bool
+	Unscoped     bool // ADM-5 "U"
+	Cluster      bool // needs a token of the operating organisation
 }
 
 var replaceErrors sync.Once
@@ -128,7 +135,7 @@ var replaceErrors sync.Once
 func New(d Deps) *API {
 	replaceErrors.Do(func() { huma.NewError = newError })
 	c := huma.DefaultConfig("kici", d.Version)
-	c.Info.Description = "The API of a kici server. Send \"Authorization: Bearer <token>\"."
+	c.Info.Description = "The API of a kici server. Send \"Authorization: Bearer <token>\". Who operates the cluster acts in another organisation with \"" + OrgHeader + ": <organisation>\"."
 	c.CreateHooks = nil // no $schema in answers
 	c.DocsPath, c.SchemasPath, c.OpenAPIPath = "", "", ""
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
@@ -146,6 +153,10 @@ func New(d Deps) *API {
 	a.secretRoutes()
 	a.tokenRoutes()
 	a.diagnoseRoutes()
+	a.settingRoutes()
+	a.orgRoutes()
+	a.instanceRoutes()
+	a.scheduledJobRoutes()
 	a.openRoutes()
 	tidy(a.huma.OpenAPI())
 	return a

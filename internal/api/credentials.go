@@ -7,6 +7,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -60,8 +61,13 @@ func (a *API) tokenRoutes() {
 	// Who may act here may also do so in the dashboard; the link carries the token's own rights.
 	handle(a, post("", "Make a one-time address of the dashboard").at("/api/v1/login-links").created(), right{"run.trigger", "token.login_link"}, a.loginLink)
 	handle(a, get("/access-log", "List who did what, newest first").all().global(), right{"access_log.read", "access_log.read"},
-		func(ctx context.Context, c *caller, in *Paging) (client.AccessLog, error) {
-			return a.d.Reads.AccessLog(ctx, c.Scope, in.Cursor, number(in.Limit))
+		a.listAccess)
+	handle(a, get("/access-log/{entry}", "Show an entry of the access log").all().global(), right{"access_log.read", "access_log.entry.read"},
+		func(ctx context.Context, c *caller, in *struct {
+			Entry string `path:"entry" maxLength:"100"`
+		},
+		) (client.AccessEntry, error) {
+			return a.d.Reads.AccessEntry(ctx, c.Scope, in.Entry)
 		})
 	handle(a, post("/tokens", "Create an admin token; it is shown once").global().created(), right{"token.manage", "token.create"}, a.createToken)
 	handle(a, get("/tokens", "List admin tokens").global(), right{"token.manage", "token.list.read"}, a.listTokens)
@@ -77,6 +83,29 @@ func (a *API) tokenRoutes() {
 			_, err := a.d.AgentTokens.RevokeAgentToken(ctx, c.Principal, in.Token)
 			return revoked{true}, err
 		})
+}
+
+func (a *API) listAccess(ctx context.Context, c *caller, in *struct {
+	Paging
+	Action  string `query:"action" maxLength:"200" doc:"Exactly, or a beginning with * at its end"`
+	Actor   string `query:"actor" maxLength:"255" doc:"Id or label of the token"`
+	Outcome string `query:"outcome" maxLength:"20" doc:"allowed, denied or error"`
+	Target  string `query:"target" maxLength:"500"`
+	Since   string `query:"since" maxLength:"40"`
+	Until   string `query:"until" maxLength:"40"`
+},
+) (client.AccessLog, error) {
+	from, err := since(in.Since)
+	if err != nil {
+		return client.AccessLog{}, err
+	}
+	to, err := since(in.Until)
+	if err != nil {
+		return client.AccessLog{}, err
+	}
+	return a.d.Reads.AccessLog(ctx, c.Scope, read.AccessFilter{
+		Action: in.Action, Actor: in.Actor, Outcome: in.Outcome, Target: in.Target, Since: from, Until: to, Cursor: in.Cursor, Limit: number(in.Limit),
+	})
 }
 
 type tokenRef struct {

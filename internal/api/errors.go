@@ -12,10 +12,13 @@ import (
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/periodic"
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/secret"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -93,6 +96,13 @@ var statuses = []struct {
 	{access.ErrLastOwner, http.StatusConflict},
 	{access.ErrNotFound, http.StatusNotFound},
 	{access.ErrInvalid, http.StatusBadRequest},
+	{access.ErrOrgIs, http.StatusConflict},
+	{periodic.ErrUnknown, http.StatusBadRequest},
+	{periodic.ErrNotHere, http.StatusNotFound},
+	{periodic.ErrRunning, http.StatusConflict},
+	{cluster.ErrInvalid, http.StatusBadRequest},
+	{cluster.ErrNoInstance, http.StatusNotFound},
+	{cluster.ErrInstanceAway, http.StatusConflict},
 	{secret.ErrNotFound, http.StatusNotFound},
 	{secret.ErrInvalid, http.StatusBadRequest},
 	{secret.ErrReserved, http.StatusBadRequest},
@@ -114,6 +124,10 @@ func statusOf(err error) int {
 	if errors.As(err, &se) {
 		return se.GetStatus()
 	}
+	var inv *setting.Invalid
+	if errors.As(err, &inv) {
+		return http.StatusBadRequest
+	}
 	for _, s := range statuses {
 		if errors.Is(err, s.err) {
 			return s.status
@@ -133,7 +147,10 @@ func failureOf(err error) *failure {
 	}
 	status := statusOf(err)
 	var re *ingress.RequestError
+	var inv *setting.Invalid
 	switch {
+	case errors.As(err, &inv):
+		return &failure{Message: inv.Problems[0], Details: inv.Problems[1:], status: http.StatusBadRequest}
 	case errors.As(err, &re):
 		return &failure{Message: re.Message, Details: re.Details, status: status}
 	case status == http.StatusInternalServerError:

@@ -24,9 +24,13 @@ type endpoint struct {
 	method, path, summary string
 	status                int     // of success; 0 is 200
 	unscoped              bool    // needs a token that sees every source (ADM-5, "U")
+	operators             bool    // concerns the whole cluster: needs an unscoped token of the operating organisation
 	rate                  float64 // share of allowed requests that is recorded (AUD-2); 0 is all
 	rare                  bool    // recorded at most once per actor and minute instead
 }
+
+// OrgHeader names the organisation that an operator of the cluster acts in, when it is not that of the token.
+const OrgHeader = "X-Kici-Org"
 
 const (
 	admin      = "/api/v1/admin"
@@ -53,6 +57,7 @@ func (e endpoint) sampled(rate float64) endpoint { e.rate = rate; return e }
 func (e endpoint) all() endpoint                 { e.rate = 0; return e }
 func (e endpoint) seldom() endpoint              { e.rate, e.rare = 0, true; return e }
 func (e endpoint) global() endpoint              { e.unscoped = true; return e }
+func (e endpoint) cluster() endpoint             { e.unscoped, e.operators = true, true; return e }
 func (e endpoint) at(path string) endpoint       { e.path = path; return e }
 func (e endpoint) created() endpoint             { e.status = http.StatusCreated; return e }
 
@@ -66,7 +71,8 @@ type right struct {
 type caller struct {
 	access.Principal
 	read.Scope
-	err error // what the handler answered, for the access log
+	err  error          // what the handler answered, for the access log
+	meta map[string]any // what the handler wants recorded; never secrets (AUD-6)
 }
 
 type callerKey struct{}
@@ -95,13 +101,13 @@ func handle[I, O any](a *API, e endpoint, r right, h func(ctx context.Context, c
 
 // register is handle for handlers that answer in their own way.
 func register[I, O any](a *API, e endpoint, r right, h func(context.Context, *I) (*O, error)) {
-	if r.permission == "" || r.action == "" {
-		panic("route " + e.method + " " + e.path + " needs a permission and an action")
+	if !r.permission.Known() || r.action == "" {
+		panic("route " + e.method + " " + e.path + " needs a permission that roles have, and an action")
 	}
-	a.routes = append(a.routes, Route{Method: e.method, Path: e.path, Permission: r.permission, Action: r.action, Unscoped: e.unscoped})
+	a.routes = append(a.routes, Route{Method: e.method, Path: e.path, Permission: r.permission, Action: r.action, Unscoped: e.unscoped, Cluster: e.operators})
 	op := huma.Operation{
 		OperationID: operationID(e), Method: e.method, Path: e.path, Summary: e.summary, DefaultStatus: e.status,
-		Description:  "Needs `" + string(r.permission) + "`" + map[bool]string{true: ", with a token that is not limited to a source", false: ""}[e.unscoped] + ".",
+		Description:  e.needs(r),
 		MaxBodyBytes: maxBody, BodyReadTimeout: 60 * time.Second, Tags: []string{tag(e.path)},
 		Security:    []map[string][]string{{"token": {}}},
 		Errors:      []int{400, 401, 403, 404},
@@ -111,6 +117,18 @@ func register[I, O any](a *API, e endpoint, r right, h func(context.Context, *I)
 		op.DefaultStatus = http.StatusOK
 	}
 	huma.Register(a.huma, op, h)
+}
+
+// needs is the right in words.
+func (e endpoint) needs(r right) string {
+	text := "Needs `" + string(r.permission) + "`"
+	switch {
+	case e.operators:
+		text += ", with a token of the operating organisation (`" + access.DefaultOrg + "`) that is not limited to a source"
+	case e.unscoped:
+		text += ", with a token that is not limited to a source"
+	}
+	return text + "."
 }
 
 func operationID(e endpoint) string {
@@ -141,8 +159,12 @@ func (a *API) guard(e endpoint, r right) func(huma.Context, func(huma.Context)) 
 			a.refuse(ctx, err)
 			return
 		}
+		p, err = a.d.Auth.Act(ctx.Context(), p, ctx.Header(OrgHeader))
 		c := &caller{Principal: p, Scope: read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
-		if err := allowed(p, e, r); err != nil {
+		if err == nil {
+			err = allowed(p, e, r)
+		}
+		if err != nil {
 			c.err = err
 			a.refuse(ctx, err)
 			a.record(ctx, e, r, c)
@@ -173,6 +195,9 @@ func allowed(p access.Principal, e endpoint, r right) error {
 	if err := p.Require(r.permission); err != nil {
 		return &failure{Message: err.Error(), status: http.StatusForbidden}
 	}
+	if e.operators && !p.Operates() {
+		return access.ErrForOps
+	}
 	if e.unscoped && p.Scoped() {
 		return &failure{Message: "this needs a token that is not limited to one source", status: http.StatusForbidden}
 	}
@@ -198,7 +223,7 @@ func (a *API) fail(ctx context.Context, c *caller, err error) error {
 func (a *API) record(ctx huma.Context, e endpoint, r right, c *caller) {
 	entry := access.Entry{
 		Principal: c.Principal, Action: string(r.action), Target: target(ctx, e), Source: access.SourceHTTP,
-		Outcome: access.Allowed, RequestID: obs.RequestID(ctx.Context()), Rate: e.rate,
+		Outcome: access.Allowed, RequestID: obs.RequestID(ctx.Context()), Rate: e.rate, Meta: c.meta,
 	}
 	status := ctx.Status()
 	if c.err != nil {

@@ -33,6 +33,7 @@ import (
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/periodic"
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/scaler"
@@ -96,6 +97,7 @@ type Server struct {
 	blobs    *blob.Store
 	access   *access.Service
 	settings *setting.Service
+	periodic *periodic.Service
 	secrets  *secret.Service
 	instance *cluster.Instance
 	leader   *cluster.Leader
@@ -332,6 +334,8 @@ func (s *Server) openRooms(context.Context) error {
 		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Events: stepEvents{s.events}, Jobs: stepJobs{s.runs}, Metrics: s.metrics, Env: s.env, Log: s.log,
 		Settings: s.tuning.Fleet,
 	})
+	s.openPeriodic()
+	s.instance.Report(func() (int64, int64) { return s.settings.Version(), s.registrations.Loaded() })
 	return nil
 }
 
@@ -341,7 +345,8 @@ func (s *Server) openSurfaces(context.Context) error {
 	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
 	a := api.New(api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
-		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Settings: s.settings, Orgs: s.access,
+		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
 	})
 	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})

@@ -46,7 +46,7 @@ func (s *Server) routes(in surfaces) http.Handler {
 	rest.HandleFunc("GET /ready", s.ready)
 	rest.Handle("GET /metrics", s.metrics.Handler())
 	rest.Handle("/webhook/", in.webhooks)
-	for _, p := range []string{"/api/", "/version", "/openapi.json", "/docs"} {
+	for _, p := range []string{"/api/", "/cluster/", "/version", "/openapi.json", "/docs"} {
 		rest.Handle(p, in.api)
 	}
 	rest.Handle("/", in.web)

@@ -82,6 +82,7 @@ func (s *Server) parts() []part {
 		{"dispatch", s.dispatch.Run},
 		{"gaps", func(ctx context.Context) error { return s.leader.While(ctx, s.ingress.FillGaps) }},
 		{"schedules", func(ctx context.Context) error { return s.leader.While(ctx, s.schedules.Run) }},
+		{"periodic", s.periodic.Run},
 		{"gauges", s.gauges},
 		{"mirrors", s.sweepMirrors},
 		{"fleet", s.fleet.Run},

@@ -64,6 +64,7 @@ var rooms = map[string][]string{
 	"internal/fleet":        {service},
 	"internal/ingress":      {service, "internal/source", "internal/git"},
 	"internal/logs":         {service, "internal/blob"},
+	"internal/periodic":     {service},
 	"internal/registration": {service},
 	"internal/run":          {service},
 	"internal/scaler":       {service, "internal/scaler/backend"},
@@ -99,7 +100,7 @@ var groups = map[string][]string{
 	service: {"internal/ci", "internal/wire", "internal/service", "internal/obs", "internal/diagnose", "internal/store", "internal/workflow", "internal/placement", "internal/plan", "internal/scaler/backend", "internal/source="},
 	services: {
 		"internal/access", "internal/check", "internal/cluster", "internal/dispatch", "internal/event", "internal/fleet", "internal/ingress",
-		"internal/logs", "internal/registration", "internal/run", "internal/scaler", "internal/schedule", "internal/secret", "internal/setting", "internal/blob",
+		"internal/logs", "internal/periodic", "internal/registration", "internal/run", "internal/scaler", "internal/schedule", "internal/secret", "internal/setting", "internal/blob",
 	},
 }
 

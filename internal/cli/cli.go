@@ -153,6 +153,7 @@ func globals(c *console.Console, root *cobra.Command) {
 	f.StringVar(&c.Server, "server", "", "server `address` (KICI_URL; default the last login, else "+console.DefaultServer+")")
 	f.StringVarP(&c.Server, "url", "u", "", "the same as --server")
 	f.StringVarP(&c.Token, "token", "t", "", "API token (KICI_TOKEN; found by itself on the server's machine and after \"kici login\")")
+	f.StringVar(&c.Org, "org", "", "act in this `organisation` instead of the token's own (KICI_ORG; only who operates the cluster may)")
 	f.StringVarP(&c.Output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&c.Output, "format", "table", "the same as --output")
 	f.BoolVar(&c.JSON, "json", false, "the same as --output json")

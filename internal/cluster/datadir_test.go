@@ -109,7 +109,7 @@ func TestInstanceLife(t *testing.T) {
 		if now := time.Now().UnixMilli(); !Live(r, now) || now-r.HeartbeatAt > HeartbeatInterval.Milliseconds() || r.ReadyAt == 0 {
 			t.Errorf("%+v at %d", r, now)
 		}
-		if err := i.SetDraining(t.Context(), true); err != nil || !row(t, st).Draining {
+		if _, err := NewDirectory(st, i.ID()).Drain(t.Context(), DrainRequest{Drain: true}); err != nil || !row(t, st).Draining {
 			t.Error("not draining", err)
 		}
 		stop()

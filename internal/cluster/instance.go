@@ -31,12 +31,17 @@ type Instance struct {
 	st   *store.Store
 	info Info
 	log  *slog.Logger
+
+	versions func() (settings, registry int64)
 }
 
 // NewInstance returns the keeper of one row. Its instants are the store's.
 func NewInstance(st *store.Store, info Info, log *slog.Logger) *Instance {
 	return &Instance{st: st, info: info, log: log.With("component", "cluster", "instance_id", info.InstanceID)}
 }
+
+// Report makes the row say which versions of the settings and of the registry hold here (CLU-27). Call it before Run.
+func (i *Instance) Report(versions func() (settings, registry int64)) { i.versions = versions }
 
 // ID is the instance id.
 func (i *Instance) ID() string { return i.info.InstanceID }
@@ -71,15 +76,6 @@ func (i *Instance) Ready(ctx context.Context) error {
 	return nil
 }
 
-// SetDraining says that this instance takes no new work, or takes it again.
-func (i *Instance) SetDraining(ctx context.Context, draining bool) error {
-	return i.st.Write(ctx, func(tx *store.Tx) error {
-		tx.Notify(store.TopicQueue, "")
-		_, err := tx.SetInstanceDraining(ctx, draining, i.info.InstanceID)
-		return err
-	})
-}
-
 // Run beats until ctx ends and then marks the instance as stopped. The row stays: agents and deliveries refer to it.
 func (i *Instance) Run(ctx context.Context) error {
 	loop := service.Loop{Name: "instance heartbeat", Interval: HeartbeatInterval, Log: i.log, Tick: i.beat}
@@ -97,7 +93,7 @@ func (i *Instance) Run(ctx context.Context) error {
 
 func (i *Instance) beat(ctx context.Context) error {
 	return i.st.Write(ctx, func(tx *store.Tx) error {
-		n, err := tx.BeatInstance(ctx, tx.Now(), i.info.InstanceID)
+		n, err := i.beatTx(ctx, tx)
 		if err != nil || n > 0 {
 			return err
 		}
@@ -106,6 +102,16 @@ func (i *Instance) beat(ctx context.Context) error {
 		}
 		_, err = tx.SetInstanceReady(ctx, tx.Now(), i.info.InstanceID)
 		return err
+	})
+}
+
+func (i *Instance) beatTx(ctx context.Context, tx *store.Tx) (int64, error) {
+	if i.versions == nil {
+		return tx.BeatInstance(ctx, tx.Now(), i.info.InstanceID)
+	}
+	settings, registry := i.versions()
+	return tx.BeatInstanceWith(ctx, db.BeatInstanceWithParams{
+		Now: tx.Now(), SettingsVersion: settings, RegistryVersion: registry, InstanceID: i.info.InstanceID,
 	})
 }
 

@@ -5,7 +5,6 @@ package secret
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -146,15 +145,6 @@ func makeKeyFile(path string) ([]byte, error) {
 
 // Version identifies the key in sealed values and rows.
 func (k *Keyring) Version() int64 { return int64(k.id) }
-
-// Derive returns n bytes for one purpose, the same on every node that has the key, that say nothing about it.
-func (k *Keyring) Derive(purpose string, n int) []byte {
-	out, err := hkdf.Key(sha256.New, k.key, []byte("kici"), purpose, n)
-	if err != nil {
-		panic(err) // only for lengths above 8160
-	}
-	return out
-}
 
 // Seal encrypts plain so that Open needs the same identity. The envelope is version(1) | key version(4) | nonce(12) |
 // ciphertext and tag.

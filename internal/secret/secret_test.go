@@ -88,16 +88,6 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-func TestDerive(t *testing.T) {
-	one, two := testKeys(t, 1), testKeys(t, 2)
-	if !bytes.Equal(one.Derive("a", 32), testKeys(t, 1).Derive("a", 32)) {
-		t.Error("not the same on every node")
-	}
-	if bytes.Equal(one.Derive("a", 32), one.Derive("b", 32)) || bytes.Equal(one.Derive("a", 32), two.Derive("a", 32)) {
-		t.Error("purposes or keys share bytes")
-	}
-}
-
 func TestLoadKeyring(t *testing.T) {
 	dir := t.TempDir()
 	first, err := LoadKeyring(dir, "")

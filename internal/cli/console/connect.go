@@ -182,7 +182,7 @@ func (c *Console) tokenNames() string {
 
 // Dial returns a client of a server with a token.
 func (c *Console) Dial(server, token string) (*client.Client, error) {
-	cl, err := client.New(client.Config{URL: server, Token: token, UserAgent: "kici/" + first(c.Version, "dev")})
+	cl, err := client.New(client.Config{URL: server, Token: token, Org: first(c.Org, c.Getenv("KICI_ORG")), UserAgent: "kici/" + first(c.Version, "dev")})
 	if err != nil {
 		return nil, &ExitError{ExitUsage, err}
 	}

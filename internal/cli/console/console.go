@@ -36,6 +36,7 @@ type Console struct {
 	// Flags of every command.
 	Server  string
 	Token   string
+	Org     string // --org
 	Output  string // table, json or yaml
 	JSON    bool   // --json
 	NoColor bool

@@ -172,22 +172,6 @@ func (q *Queries) AdminTokens(ctx context.Context, orgID string) ([]AdminToken, 
 	return items, nil
 }
 
-const agentOfToken = `-- name: AgentOfToken :one
-SELECT a.state, a.registered_at FROM agents a WHERE a.id = $1
-`
-
-type AgentOfTokenRow struct {
-	State        string
-	RegisteredAt sql.NullInt64
-}
-
-func (q *Queries) AgentOfToken(ctx context.Context, id string) (AgentOfTokenRow, error) {
-	row := q.db.QueryRowContext(ctx, agentOfToken, id)
-	var i AgentOfTokenRow
-	err := row.Scan(&i.State, &i.RegisteredAt)
-	return i, err
-}
-
 const agentTokenByHash = `-- name: AgentTokenByHash :one
 SELECT id, org_id, token_hash, prefix, type, agent_id, labels, mandatory_labels, created_by, created_at, expires_at, revoked_at, last_seen_at FROM agent_tokens WHERE token_hash = $1
 `

@@ -101,9 +101,6 @@ ORDER BY created_at, id;
 UPDATE agent_tokens SET revoked_at = sqlc.arg(now) WHERE id = sqlc.arg(id) AND org_id = sqlc.arg(org_id) AND revoked_at IS NULL
 RETURNING *;
 
--- name: AgentOfToken :one
-SELECT a.state, a.registered_at FROM agents a WHERE a.id = $1;
-
 -- name: DeleteAgentTokensOfGone :execrows
 DELETE FROM agent_tokens
 WHERE type = 'ephemeral' AND EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state = 'gone');
