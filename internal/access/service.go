@@ -194,6 +194,7 @@ func (s *Service) flushSome(ctx context.Context) (more bool, err error) {
 	})
 	if err != nil {
 		s.audit.putBack(entries)
+		s.touchAgain(touched)
 		return false, fmt.Errorf("write audit rows: %w", err)
 	}
 	s.mu.Lock()
@@ -202,6 +203,15 @@ func (s *Service) flushSome(ctx context.Context) (more bool, err error) {
 		s.written[id] = at
 	}
 	return more, nil
+}
+
+// touchAgain keeps last uses whose write failed for the next attempt.
+func (s *Service) touchAgain(touched map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, at := range touched {
+		s.touched[id] = max(s.touched[id], at)
+	}
 }
 
 // CleanTokens removes credentials that can never be used again: sessions, links and remembered requests whose time is over,

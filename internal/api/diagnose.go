@@ -9,7 +9,7 @@ import (
 
 // diagnoseRoutes let the server examine itself (OBS-5). The answer is 200 whatever is found: it could be asked.
 func (a *API) diagnoseRoutes() {
-	handle(a, get("/diagnose", "Examine the server: database, disk, agents, scalers, leader, connections, configuration").seldom().global(),
+	handle(a, get("/diagnose", "Examine the server: database, disk, agents, scalers, leader, connections, configuration").seldom().cluster(),
 		right{"run.read", "diagnose.read"},
 		func(ctx context.Context, _ *caller, _ *struct{}) (client.Diagnosis, error) {
 			r := diagnose.Run(ctx, a.d.Checks, diagnose.Timeout)

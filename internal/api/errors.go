@@ -101,6 +101,7 @@ var statuses = []struct {
 	{periodic.ErrNotHere, http.StatusNotFound},
 	{periodic.ErrRunning, http.StatusConflict},
 	{cluster.ErrInvalid, http.StatusBadRequest},
+	{cluster.ErrUnnamed, http.StatusServiceUnavailable},
 	{cluster.ErrNoInstance, http.StatusNotFound},
 	{cluster.ErrInstanceAway, http.StatusConflict},
 	{secret.ErrNotFound, http.StatusNotFound},

@@ -20,7 +20,7 @@ func (a *API) scheduledJobRoutes() {
 			out := client.ScheduledJobList{Jobs: make([]client.ScheduledJob, len(rows))}
 			for i, j := range rows {
 				out.Jobs[i] = client.ScheduledJob{
-					Name: j.Name, About: j.About, EveryMs: j.Every.Milliseconds(), LastRunAt: instant(j.LastRunAt), LastOKAt: instant(j.LastOkAt),
+					Name: j.Job.Name, About: j.About, EveryMs: j.Every.Milliseconds(), LastRunAt: instant(j.LastRunAt), LastOKAt: instant(j.LastOkAt),
 					DurationMs: j.DurationMs, Failures: j.Failures, LastError: j.LastError, InstanceID: j.InstanceID,
 				}
 			}

@@ -19,14 +19,18 @@ import (
 	"github.com/kici-go/kici/internal/cli/deliverycmd"
 	"github.com/kici-go/kici/internal/cli/doctorcmd"
 	"github.com/kici-go/kici/internal/cli/eventcmd"
+	"github.com/kici-go/kici/internal/cli/instancecmd"
 	"github.com/kici-go/kici/internal/cli/jobcmd"
 	"github.com/kici-go/kici/internal/cli/logincmd"
+	"github.com/kici-go/kici/internal/cli/orgcmd"
+	"github.com/kici-go/kici/internal/cli/periodiccmd"
 	"github.com/kici-go/kici/internal/cli/queuecmd"
 	"github.com/kici-go/kici/internal/cli/registrationcmd"
 	"github.com/kici-go/kici/internal/cli/runcmd"
 	"github.com/kici-go/kici/internal/cli/scalercmd"
 	"github.com/kici-go/kici/internal/cli/schedulecmd"
 	"github.com/kici-go/kici/internal/cli/secretcmd"
+	"github.com/kici-go/kici/internal/cli/settingcmd"
 	"github.com/kici-go/kici/internal/cli/sourcecmd"
 	"github.com/kici-go/kici/internal/cli/tokencmd"
 	"github.com/kici-go/kici/internal/cli/webhookcmd"
@@ -102,6 +106,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
+	group(root, groupAdmit, operators(c)...)
 	group(root, groupAdmit, logincmd.Commands(c)...)
 	group(root, groupAdmit, doctorcmd.Doctor(c, in.Checks))
 	group(root, groupAdmit, webhookcmd.Commands()...)
@@ -123,7 +128,13 @@ func admin(c *console.Console, in Injected) *cobra.Command {
 	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c))
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
+	cmd.AddCommand(operators(c)...)
 	return cmd
+}
+
+// operators are the commands of who operates the cluster.
+func operators(c *console.Console) []*cobra.Command {
+	return append([]*cobra.Command{orgcmd.New(c), instancecmd.New(c), periodiccmd.New(c)}, settingcmd.Commands(c)...)
 }
 
 func agents(c *console.Console, in Injected) *cobra.Command {

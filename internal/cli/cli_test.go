@@ -175,6 +175,9 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v, ok := world()[key]
+	if !ok {
+		v, ok = controlWorld()[key]
+	}
 	switch {
 	case !ok:
 		answer(w, 404, client.Error{Message: "there is no " + key})

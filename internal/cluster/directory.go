@@ -15,6 +15,7 @@ import (
 var (
 	ErrInvalid      = errors.New("invalid")
 	ErrNoInstance   = errors.New("no such instance")
+	ErrUnnamed      = errors.New("the cluster has no name yet: no server has finished its first start")
 	ErrInstanceAway = errors.New("the instance does not run; there is nothing to drain")
 )
 
@@ -195,6 +196,9 @@ const shortID = 4
 // Name is the cluster's name as it is stored (CLU-3).
 func (d *Directory) Name(ctx context.Context) (string, error) {
 	name, err := d.st.Read().ClusterMeta(ctx, metaName)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", ErrUnnamed
+	}
 	if err != nil {
 		return "", fmt.Errorf("read cluster name: %w", err)
 	}

@@ -42,6 +42,7 @@ type reader struct {
 	now       int64
 	old, next *cache
 	live      map[string]bool                 // by instance id
+	draining  map[string]bool                 // servers that take no new work, by instance id
 	counted   map[string]db.DispatchShapesRow // of the last count, nil to count again
 }
 
@@ -50,7 +51,7 @@ func (p *placer) read(ctx context.Context) (view, error) {
 	var v view
 	next := newCache()
 	err := p.d.Store.Snapshot(ctx, func(tx *store.Tx) error {
-		r := &reader{tx: tx, settings: p.d.Settings, now: tx.Now(), old: p.cache, next: next, live: map[string]bool{}}
+		r := &reader{tx: tx, settings: p.d.Settings, now: tx.Now(), old: p.cache, next: next, live: map[string]bool{}, draining: map[string]bool{}}
 		if p.countFresh(r.now) {
 			r.counted = p.counted
 		}
@@ -94,12 +95,24 @@ func (r *reader) nodes(ctx context.Context, v *view) error {
 	for _, n := range rows {
 		live := ci.InstanceLive(n.HeartbeatAt, r.now)
 		r.live[n.InstanceID] = live
+		if n.Draining {
+			r.draining[n.InstanceID] = true
+		}
 		v.snapshot.Nodes = append(v.snapshot.Nodes, placement.Node{
 			ID: n.InstanceID, Name: n.Name, Live: live, Draining: n.Draining, GlobalMaxAgents: n.GlobalMaxAgents,
 			GlobalCap: ci.Resources{CPUMilli: n.GlobalMaxCpuMilli, MemBytes: n.GlobalMaxMemBytes},
 		})
 	}
 	return nil
+}
+
+// drains tells whether an agent gets nothing because its server drains (QUE-18). One that was started for a job may still have it.
+func (r *reader) drains(g db.DispatchAgentsRow) bool {
+	server := g.NodeID
+	if server == "" {
+		server = g.InstanceID
+	}
+	return !g.BoundJobID.Valid && r.draining[server]
 }
 
 func (r *reader) scalers(ctx context.Context, v *view) error {
@@ -145,7 +158,7 @@ func (r *reader) agents(ctx context.Context, v *view) error {
 			Reserved: ci.Resources{CPUMilli: g.CpuMilli, MemBytes: g.MemBytes}, Limits: ci.Resources{CPUMilli: g.CpuLimitMilli, MemBytes: g.MemLimitBytes},
 			Connected: g.SessionID != "" && !g.LinkLostAt.Valid && r.live[g.InstanceID],
 			// An agent that has just refused a job would refuse the next one too; asking at once again would only burn attempts.
-			Draining: g.Draining || g.RestUntil.Int64 > r.now, BoundJob: g.BoundJobID.String, Job: g.JobID.String,
+			Draining: g.Draining || g.RestUntil.Int64 > r.now || r.drains(g), BoundJob: g.BoundJobID.String, Job: g.JobID.String,
 		}
 		if a.Labels, err = r.labels(g.Labels); err == nil {
 			a.Gate, err = r.labels(g.MandatoryLabels)

@@ -21,7 +21,7 @@ func (s *Service) CleanOrphans(ctx context.Context, term int64) (report []string
 				return err
 			}
 			for _, o := range found {
-				if _, err := tx.DeleteOrphanSecret(ctx, db.DeleteOrphanSecretParams(o)); err != nil {
+				if _, err := tx.DeleteOrphanSecret(ctx, o.OrgID, o.Scope, o.Key); err != nil {
 					return err
 				}
 			}

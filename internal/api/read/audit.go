@@ -44,7 +44,7 @@ func (r *Reads) AccessLog(ctx context.Context, s Scope, f AccessFilter) (client.
 	if prefix, cut := strings.CutSuffix(f.Action, "*"); cut {
 		p.ActionPrefix = prefix + "%"
 	}
-	if label, err := json.Marshal(f.Actor); err == nil {
+	if label, err := json.Marshal(f.Actor); err == nil && !strings.ContainsAny(f.Actor, "%_") {
 		p.ActorLabel = `%"label":` + string(label) + "%"
 	}
 	var rows []db.AccessLog

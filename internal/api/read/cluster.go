@@ -103,7 +103,7 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 		if holders, err = q.ReadScalerHolders(ctx, s.OrgID, s.RoutingKey); err != nil {
 			return err
 		}
-		failures, err = q.ReadScalerFailures(ctx, now-failureWindow.Milliseconds())
+		failures, err = q.ReadScalerFailures(ctx, now-failureWindow.Milliseconds(), s.OrgID)
 		return err
 	})
 	if err != nil {

@@ -163,8 +163,10 @@ func (q *Queries) InstanceAgents(ctx context.Context) ([]InstanceAgentsRow, erro
 
 const instanceLoad = `-- name: InstanceLoad :many
 SELECT CAST(CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END AS TEXT) AS instance_id, COUNT(*) AS jobs
-FROM assignments a JOIN agents g ON g.id = a.agent_id
-WHERE a.ended_at IS NULL
+FROM agents g
+LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
+LEFT JOIN execution_jobs b ON b.id = g.bound_job_id AND b.finished_at IS NULL
+WHERE g.state NOT IN ('gone', 'ending') AND (a.job_id IS NOT NULL OR b.id IS NOT NULL)
 GROUP BY CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END
 `
 
@@ -173,7 +175,8 @@ type InstanceLoadRow struct {
 	Jobs       int64
 }
 
-// Jobs that run or are about to on what an instance answers for: its own agents, and static ones whose session it holds.
+// Jobs that run or are about to on what an instance answers for: its own agents, and static ones whose session it holds. An
+// agent that is started for a job counts from its beginning.
 func (q *Queries) InstanceLoad(ctx context.Context) ([]InstanceLoadRow, error) {
 	rows, err := q.db.QueryContext(ctx, instanceLoad)
 	if err != nil {

@@ -1878,11 +1878,14 @@ func (q *Queries) ReadRunsOfDelivery(ctx context.Context, arg ReadRunsOfDelivery
 }
 
 const readScalerFailures = `-- name: ReadScalerFailures :many
-SELECT agent_id, node_id, scaler, at, job_id, error, tail FROM scaler_failures WHERE at >= $1 ORDER BY at DESC, agent_id LIMIT 200
+SELECT f.agent_id, f.node_id, f.scaler, f.at, f.job_id, f.error, f.tail
+FROM scaler_failures f JOIN agents g ON g.id = f.agent_id
+WHERE f.at >= $1 AND g.org_id = $2 ORDER BY f.at DESC, f.agent_id LIMIT 200
 `
 
-func (q *Queries) ReadScalerFailures(ctx context.Context, at int64) ([]ScalerFailure, error) {
-	rows, err := q.db.QueryContext(ctx, readScalerFailures, at)
+// Of the organisation's own agents: what another one's launch has printed is nobody else's.
+func (q *Queries) ReadScalerFailures(ctx context.Context, at int64, orgID string) ([]ScalerFailure, error) {
+	rows, err := q.db.QueryContext(ctx, readScalerFailures, at, orgID)
 	if err != nil {
 		return nil, err
 	}

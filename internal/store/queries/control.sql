@@ -12,10 +12,13 @@ UPDATE cluster_instances SET heartbeat_at = sqlc.arg(now), settings_version = sq
 WHERE instance_id = sqlc.arg(instance_id);
 
 -- name: InstanceLoad :many
--- Jobs that run or are about to on what an instance answers for: its own agents, and static ones whose session it holds.
+-- Jobs that run or are about to on what an instance answers for: its own agents, and static ones whose session it holds. An
+-- agent that is started for a job counts from its beginning.
 SELECT CAST(CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END AS TEXT) AS instance_id, COUNT(*) AS jobs
-FROM assignments a JOIN agents g ON g.id = a.agent_id
-WHERE a.ended_at IS NULL
+FROM agents g
+LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
+LEFT JOIN execution_jobs b ON b.id = g.bound_job_id AND b.finished_at IS NULL
+WHERE g.state NOT IN ('gone', 'ending') AND (a.job_id IS NOT NULL OR b.id IS NOT NULL)
 GROUP BY CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END;
 
 -- name: InstanceAgents :many

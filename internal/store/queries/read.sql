@@ -264,7 +264,10 @@ GROUP BY a.node_id, a.scaler, r.id, r.repo, r.number, r.routing_key
 ORDER BY agents DESC, r.id LIMIT 500;
 
 -- name: ReadScalerFailures :many
-SELECT agent_id, node_id, scaler, at, job_id, error, tail FROM scaler_failures WHERE at >= $1 ORDER BY at DESC, agent_id LIMIT 200;
+-- Of the organisation's own agents: what another one's launch has printed is nobody else's.
+SELECT f.agent_id, f.node_id, f.scaler, f.at, f.job_id, f.error, f.tail
+FROM scaler_failures f JOIN agents g ON g.id = f.agent_id
+WHERE f.at >= $1 AND g.org_id = $2 ORDER BY f.at DESC, f.agent_id LIMIT 200;
 
 -- name: ReadSources :many
 SELECT id, kind, name, routing_key, repo, config, enabled, created_at FROM sources
