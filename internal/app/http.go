@@ -134,7 +134,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 
 func (s *Server) dashboard(reads *read.Reads, steps read.LogReader) http.Handler {
 	return web.New(web.Deps{
-		Reads: reads, Logs: steps, Sessions: s.access, Audit: s.access, Actions: s.runs, Intake: s.ingress, Registry: s.registrations, Hub: s.store, Base: s.o.BasePath,
+		Reads: reads, Logs: steps, Sessions: s.access, Audit: s.access, Actions: s.runs, Intake: s.ingress, Registry: s.registrations, Events: s.events, Hub: s.store, Base: s.o.BasePath,
 		Secure: s.secure, Log: s.log.With("component", "web"),
 	})
 }

@@ -77,7 +77,7 @@ func openGallery(t *testing.T) gallery {
 func (p *painting) dashboard(door *openDoor, in *fixedIntake) http.Handler {
 	return web.New(web.Deps{
 		Reads: read.New(p.Store, read.Config{Now: time.Now, BaseURL: func() string { return "https://ci.example.org" }, Logs: p.logs}),
-		Logs:  p.logs, Sessions: door, Audit: door, Actions: p.Runs, Intake: in, Registry: in, Hub: p.Store,
+		Logs:  p.logs, Sessions: door, Audit: door, Actions: p.Runs, Intake: in, Registry: in, Events: in, Hub: p.Store,
 		Secure: func(*http.Request) bool { return false }, Log: obs.Discard(),
 	})
 }
@@ -135,6 +135,16 @@ func (f *fixedIntake) RunSchedule(_ context.Context, r ingress.RunScheduleReques
 
 func (f *fixedIntake) SetDisabled(_ context.Context, _, id string, off bool) error {
 	f.note("disable %s: %v", id, off)
+	return nil
+}
+
+func (f *fixedIntake) RetryDead(_ context.Context, _, id string) error {
+	f.note("retry %s", id)
+	return nil
+}
+
+func (f *fixedIntake) DiscardDead(_ context.Context, _, id string) error {
+	f.note("discard %s", id)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
@@ -34,6 +35,7 @@ var problems = []struct {
 	{run.ErrNotFound, http.StatusNotFound, nothingThere},
 	{ingress.ErrNotFound, http.StatusNotFound, nothingThere},
 	{ingress.ErrNoRegistration, http.StatusNotFound, nothingThere},
+	{event.ErrNotFound, http.StatusNotFound, nothingThere},
 	{registration.ErrNotFound, http.StatusNotFound, nothingThere},
 	{read.ErrForbidden, http.StatusForbidden, "It belongs to another routing key than your token's."},
 }

@@ -81,3 +81,19 @@ func (f *fakeRegistry) SetDisabled(_ context.Context, _, id string, off bool) er
 	f.calls = append(f.calls, fmt.Sprint("disable ", id, " ", off))
 	return nil
 }
+
+// fakeDesk is a fake of the room of events.
+type fakeDesk struct {
+	calls []string
+	err   error
+}
+
+func (f *fakeDesk) RetryDead(_ context.Context, org, id string) error {
+	f.calls = append(f.calls, "retry "+org+" "+id)
+	return f.err
+}
+
+func (f *fakeDesk) DiscardDead(_ context.Context, org, id string) error {
+	f.calls = append(f.calls, "discard "+org+" "+id)
+	return f.err
+}

@@ -30,6 +30,7 @@ var navigation = []placeGroup{
 		{id: "runs", name: "Runs", path: "/runs", key: "r", need: access.RunRead},
 		{id: "queue", name: "Queue", path: "/queue", key: "q", need: access.RunRead},
 		{id: "deliveries", name: "Deliveries", path: "/deliveries", key: "d", need: access.EventLogRead},
+		{id: navEvents, name: "Events", path: "/events", key: "e", need: access.EventDLQRead},
 	}},
 	{"Setup", []place{
 		{id: "sources", name: "Sources", path: "/sources", key: "o", need: access.ContextRead},
@@ -88,11 +89,11 @@ func (s *server) deadLetters(r *http.Request, c caller) int64 {
 	if !c.Can(access.EventDLQRead) || strings.HasSuffix(r.URL.Path, "/live") {
 		return 0
 	}
-	n, err := s.Reads.DeadCount(r.Context(), c.scope)
+	n, err := s.Reads.DeadLetterCount(r.Context(), c.scope)
 	if err != nil {
 		s.Log.Debug("count dead letters", "err", err)
 	}
-	return n
+	return n.Count
 }
 
 func deadTitle(n int64) string {

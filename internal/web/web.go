@@ -58,6 +58,7 @@ type Deps struct {
 	Actions  actions
 	Intake   intake
 	Registry registry
+	Events   deadLetterDesk
 	Hub      hub
 	Base     string // base path, "" or /kici
 	Secure   func(*http.Request) bool
@@ -113,6 +114,7 @@ func New(d Deps) http.Handler {
 	s.page("POST /sources/{source}/disable", access.SourceManage, s.enableSource)
 	s.page("POST /sources/{source}/trigger", access.RunTrigger, s.triggerSource)
 	s.registryPages()
+	s.eventPages()
 	s.page("GET /start", access.RunTrigger, s.startForm)
 	s.page("POST /start", access.RunTrigger, s.start)
 	s.mux.HandleFunc("GET /session", s.session)

@@ -161,6 +161,7 @@ type site struct {
 	buttons *buttons
 	intake  *fakeIntake
 	regs    *fakeRegistry
+	desk    *fakeDesk
 	logs    *memoryLogs
 	handler http.Handler
 }
@@ -168,10 +169,10 @@ type site struct {
 func newSite(t *testing.T, base string) *site {
 	t.Helper()
 	st := storetest.SQLite(t)
-	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, logs: &memoryLogs{lines: map[string][]string{}}}
+	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, desk: &fakeDesk{}, logs: &memoryLogs{lines: map[string][]string{}}}
 	s.handler = http.StripPrefix(base, New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: func() string { return "http://ci" + base }, Logs: s.logs}),
-		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Hub: st, Base: base,
+		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Events: s.desk, Hub: st, Base: base,
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Log: obs.Discard(),
 	}))
 	return s

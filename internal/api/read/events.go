@@ -143,12 +143,17 @@ func (r *Reads) Event(ctx context.Context, s Scope, id string, payload bool) (ou
 			return err
 		}
 		out.Runs = []client.EventRun{}
+		hidden := 0
 		for _, x := range runs {
+			if s.check(x.RoutingKey, "this run") != nil {
+				hidden++
+				continue
+			}
 			out.Runs = append(out.Runs, client.EventRun{
 				RunID: x.RunID, RegistrationID: x.RegistrationID, Number: x.Number, Repo: x.Repo, Workflow: x.Workflow, Status: x.Status, URL: r.RunURL(x.RunID),
 			})
 		}
-		out.Explanation = explainEvent(out, rows[0].Buffered)
+		out.Explanation = explainEvent(out, rows[0].Buffered, hidden)
 		if !payload {
 			out.Withheld = "the payload is only shown with the permission event_log.read_payload"
 			return nil

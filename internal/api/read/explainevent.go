@@ -17,8 +17,8 @@ var outcomeText = map[string]string{
 	event.OutcomeBuffered:       "Nothing was started yet: the failure waits, with others, for the event workflows_failed_batch.",
 }
 
-// explainEvent says in sentences where an event comes from and what became of it.
-func explainEvent(e client.Event, buffered bool) []string {
+// explainEvent says in sentences where an event comes from and what became of it. hidden is how many of its runs the caller may not see.
+func explainEvent(e client.Event, buffered bool, hidden int) []string {
 	out := []string{emittedBy(e)}
 	if len(e.TargetRepos) > 0 {
 		out = append(out, "It is only for workflows of "+strings.Join(e.TargetRepos, ", ")+".")
@@ -46,8 +46,14 @@ func explainEvent(e client.Event, buffered bool) []string {
 	for _, r := range e.Runs {
 		out = append(out, fmt.Sprintf("It started %s of %s: run #%d is %s.", r.Workflow, r.Repo, r.Number, r.Status))
 	}
-	if n := e.Matched; n != nil && *n > int64(len(e.Runs)) {
-		out = append(out, fmt.Sprintf("%d more runs that it started have been deleted since.", *n-int64(len(e.Runs))))
+	switch {
+	case hidden == 1:
+		out = append(out, "1 run that it started belongs to another source.")
+	case hidden > 1:
+		out = append(out, fmt.Sprintf("%d runs that it started belong to other sources.", hidden))
+	}
+	if n := e.Matched; n != nil && *n > int64(len(e.Runs)+hidden) {
+		out = append(out, fmt.Sprintf("%d more runs that it started have been deleted since.", *n-int64(len(e.Runs)+hidden)))
 	}
 	return out
 }

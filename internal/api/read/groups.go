@@ -106,12 +106,3 @@ func (g *Group) add(x db.ReadOpenSlotsRow) bool {
 	g.Waiters = append(g.Waiters, m)
 	return true
 }
-
-// DeadCount is how many dead letters the caller may see.
-func (r *Reads) DeadCount(ctx context.Context, s Scope) (n int64, err error) {
-	err = r.view(ctx, func(q *db.Queries) (err error) {
-		n, err = q.ReadDeadLetterCount(ctx, s.OrgID, s.RoutingKey)
-		return err
-	})
-	return n, err
-}
