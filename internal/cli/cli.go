@@ -33,6 +33,7 @@ import (
 	"github.com/kici-go/kici/internal/cli/settingcmd"
 	"github.com/kici-go/kici/internal/cli/sourcecmd"
 	"github.com/kici-go/kici/internal/cli/tokencmd"
+	"github.com/kici-go/kici/internal/cli/trustcmd"
 	"github.com/kici-go/kici/internal/cli/webhookcmd"
 	"github.com/kici-go/kici/internal/cli/workflowcmd"
 )
@@ -104,6 +105,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 	)
 	group(root, groupWork, registrationcmd.New(c), schedulecmd.New(c))
 	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c))
+	group(root, groupAdmit, trustcmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
 	group(root, groupAdmit, operators(c)...)
@@ -125,7 +127,7 @@ func admin(c *console.Console, in Injected) *cobra.Command {
 		Example: `  kici admin diagnose
   kici admin runs list`, Short: "The operator's commands (the same as kici-admin)",
 	}
-	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c))
+	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c), eventcmd.DeadLetters(c), trustcmd.New(c))
 	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	cmd.AddCommand(operators(c)...)

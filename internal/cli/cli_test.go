@@ -170,7 +170,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key := r.Method + " " + strings.TrimPrefix(path, "/admin")
-	if strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/logs/stream") {
+	if strings.HasSuffix(path, "/events") && path != "/admin/events" || strings.HasSuffix(path, "/logs/stream") {
 		f.stream(w, key)
 		return
 	}
@@ -214,6 +214,7 @@ func world() map[string]any {
 		WebhookURL: "http://ci/webhook/default/generic/shop", Config: json.RawMessage(`{"path":"/srv/shop.git"}`), CreatedAt: at(0),
 	}
 	answers := registry(id)
+	maps.Copy(answers, events(id))
 	maps.Copy(answers, map[string]any{
 		"GET /capabilities": client.Capabilities{OrchestratorVersion: "1.2.3", ProtocolVersion: 1, MinProtocolVersion: 1, Features: []string{"runs"}},
 		"GET /whoami":       client.Identity{TokenID: "t1", OrgID: "default", Label: "ada", Role: "owner"},
@@ -227,10 +228,10 @@ func world() map[string]any {
 			{At: at(13), Until: atp(20), Kind: "waiting", JobID: "job-test", Job: "test (1.26)", Text: "it waited because local is full: 2 of 2 agents"},
 			{At: at(30), Kind: "cancel_asked", Text: "wrong branch", Actor: "ada"},
 		}},
-		"GET /runs/481":           testDetail(481, true),
-		"GET /runs/" + id:         testDetail(482, false),
-		"GET /jobs/job-build":     testDetail(482, false).Jobs[0],
-		"GET /jobs/job-test":      testDetail(482, true).Jobs[1],
+		"GET /runs/481":       testDetail(481, true),
+		"GET /runs/" + id:     testDetail(482, false),
+		"GET /jobs/job-build": testDetail(482, false).Jobs[0],
+		"GET /jobs/job-test":  testDetail(482, true).Jobs[1],
 		"GET /runs/" + id + "/jobs/job-build/steps/0/logs": client.LogPage{Lines: []client.LogLine{line(1, "checked out 1a2b3c4d")}, Complete: true},
 		"GET /runs/" + id + "/jobs/job-build/steps/1/logs": client.LogPage{Lines: []client.LogLine{line(1, "\x1b[32mok\x1b[0m make"), line(2, "tab\there")}, Complete: true},
 		"GET /jobs/482%2Ftest%20%281.26%29/why": client.Why{

@@ -100,7 +100,7 @@ var noDocument = []string{
 	"agent", "run guard", "docs man", "docs markdown", "docs commands", "schema", "run local", "run watch", "doctor",
 	"init", "validate", "compile", // of files; their own tests look at every format
 	"login", "webhook send", "source install-hook",
-	"job add", "event emit", // of a running step; stepcmd's tests
+	"job add", // of a running step; stepcmd's tests
 }
 
 // documents are arguments for every other command. Those under read have a golden file.
@@ -114,6 +114,9 @@ var documents = map[string]struct {
 	"queue list": {"", true}, "agent list": {"", true}, "agent show": {"scaler-bare-metal-1", true}, "scaler list": {"", true},
 	"agent token create": {"--labels linux", false}, "agent token list": {"", true}, "agent token revoke": {"a1", false},
 	"delivery list": {"", true}, "delivery replay": {"d-1", false}, "token whoami": {"", true}, "delivery show": {"d-1", true},
+	"event list": {"", true}, "event show": {"ev-1", true}, "event emit": {"deploy.done", false}, "event dlq list": {"", true}, "event dlq show": {"ev-3", true},
+	"event dlq retry": {"ev-3", false}, "event dlq discard": {"ev-3", false}, "event dlq count": {"", true},
+	"trust list": {"", true}, "trust add": {"shop deploy", false}, "trust remove": {"tr-1", false},
 	"registration list": {"", true}, "registration show": {"nightly", true}, "registration register": {"shop nightly", false}, "registration refresh": {"shop", false},
 	"registration enable": {"nightly", false}, "registration disable": {"nightly", false}, "registration delete": {"nightly --confirm", false},
 	"registration run": {"nightly", false}, "schedule list": {"", true}, "schedule show": {"nightly", true},

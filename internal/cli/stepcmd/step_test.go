@@ -65,7 +65,7 @@ func TestEmitInsideAStep(t *testing.T) {
 	}
 	out.Reset()
 	c.JSON = true
-	if err := emit(c, "x"); err != nil || !strings.Contains(out.String(), `"id": "e1"`) {
+	if err := emit(c, "x"); err != nil || !strings.Contains(out.String(), `"eventId": "e1"`) {
 		t.Errorf("%v, printed %q", err, out)
 	}
 	if (*asked)[1].RequestID == "" || (*asked)[1].RequestID == "mine" {
