@@ -51,7 +51,7 @@ func (r *Runner) execute(i int, u unit, dir string, sp *spool.Spool) job.Outcome
 	host, _ := os.Hostname()
 	cfg := job.Config{
 		Spec: r.spec(u), Dir: dir, AgentID: "local", Hostname: host, Version: r.o.Version, Environ: r.o.Environ, Spool: sp,
-		Report: func(s wire.StepStatus) { r.reportStep(i, s) }, Now: r.o.Now, Log: r.o.Log,
+		Report: func(s wire.StepStatus) { r.reportStep(i, s) }, Ask: r.ask(i), Executable: r.o.Executable, Now: r.o.Now, Log: r.o.Log,
 	}
 	cfg.Workspace, cfg.Fill = r.o.Tree.source(r.o.Mode)
 	j := job.New(cfg)

@@ -19,20 +19,22 @@ import (
 
 // Options say what to run and how. All fields without a default must be set.
 type Options struct {
-	Tree    Tree
-	Mode    Mode // what of the tree jobs get
-	Plan    plan.Plan
-	Facts   plan.Facts        // of the run
-	Secrets map[string]string // for ${{ secrets.X }}; masked in logs and outputs
-	Env     map[string]string // over the env of workflow and jobs
-	Jobs    int               // at most at once; 0 is the number of CPUs
-	Grace   time.Duration     // of a step that is told to stop; 0 is the job's own
-	Version string
-	Environ []string // what steps inherit from the machine
-	Work    *workdir.Dir
-	Now     func() time.Time
-	Log     *slog.Logger
-	Line    func(Line) // every line of every log; called by several goroutines, one at a time a step; nil for none
+	Tree       Tree
+	Mode       Mode // what of the tree jobs get
+	Plan       plan.Plan
+	Facts      plan.Facts        // of the run
+	Secrets    map[string]string // for ${{ secrets.X }}; masked in logs and outputs
+	Env        map[string]string // over the env of workflow and jobs
+	Jobs       int               // at most at once; 0 is the number of CPUs
+	Grace      time.Duration     // of a step that is told to stop; 0 is the job's own
+	Version    string
+	Environ    []string // what steps inherit from the machine
+	Work       *workdir.Dir
+	Now        func() time.Time
+	Log        *slog.Logger
+	Executable string        // what "kici" is inside a step; "" puts none on their PATH
+	Event      func(Emitted) // an event that a step emitted; must not block; nil for none
+	Line       func(Line)    // every line of every log; called by several goroutines, one at a time a step; nil for none
 }
 
 // Runner is one run.
@@ -45,7 +47,8 @@ type Runner struct {
 
 	mu         sync.Mutex
 	jobs       []unit
-	ups        map[string][]string // ids that a job needs, for plan.Word
+	ups        map[string][]string        // ids that a job needs, for plan.Word
+	answered   map[string]wire.StepResult // by job and request id
 	running    int
 	startedAt  int64
 	cancelling string // why, "" as long as nobody has asked
@@ -55,7 +58,7 @@ type Runner struct {
 
 // New prepares a run; Run must be called.
 func New(o Options) *Runner {
-	r := &Runner{o: o, slots: o.Jobs, wake: service.NewWake(), jobs: units(o.Plan, o.Facts), ups: map[string][]string{}}
+	r := &Runner{o: o, slots: o.Jobs, wake: service.NewWake(), jobs: units(o.Plan, o.Facts), ups: map[string][]string{}, answered: map[string]wire.StepResult{}}
 	if r.slots <= 0 {
 		r.slots = runtime.NumCPU()
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/workflow"
@@ -18,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	guarded()
+	if os.Getenv(stepcall.SocketVariable) != "" && len(os.Args) == 4 {
+		playStep()
+	}
 	goleak.VerifyTestMain(m)
 }
 

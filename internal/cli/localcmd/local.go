@@ -120,6 +120,7 @@ func run(ctx context.Context, c *console.Console, f flags, args []string) error 
 	r := local.New(local.Options{
 		Tree: p.tree, Mode: p.mode, Plan: p.plan, Facts: p.facts, Secrets: p.secrets, Env: p.env, Jobs: f.atOnce, Grace: f.grace,
 		Version: cmp.Or(c.Version, "dev"), Environ: agent.StepEnviron(os.Environ()), Work: place.Work, Now: time.Now, Log: log, Line: out.line,
+		Event: out.emitted, Executable: executable(c),
 	})
 	defer cancelBySignal(ctx, r, out)()
 	d, err := out.follow(ctx, r, p)
@@ -138,6 +139,14 @@ func run(ctx context.Context, c *console.Console, f flags, args []string) error 
 		return console.Exit(console.ExitNotClean)
 	}
 	return console.Exit(console.ExitFailed)
+}
+
+// executable is what steps find as kici.
+func executable(c *console.Console) string {
+	if len(c.Self) == 0 {
+		return ""
+	}
+	return c.Self[0]
 }
 
 // cancelBySignal cancels the run at the first signal, or when ctx ends, and kills it at the second one.

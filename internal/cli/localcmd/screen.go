@@ -22,8 +22,9 @@ type screen struct {
 	options watch.Options
 	picture bool
 
-	mu    sync.Mutex
-	tails map[string][]string // by job and step
+	mu     sync.Mutex
+	tails  map[string][]string // by job and step
+	events []string            // of steps, to be shown at the end
 }
 
 func newScreen(c *console.Console, format string, verbose bool) *screen {
@@ -73,10 +74,29 @@ func (s *screen) say(text string) {
 	}
 }
 
+// emitted tells of an event of a step.
+func (s *screen) emitted(e local.Emitted) {
+	text := fmt.Sprintf("%s emitted the event %s %s; on a server it would start what waits for it", e.Job, e.Name, e.Payload)
+	if !s.picture {
+		s.console.Notice("%s", text)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.events) < maxEventsShown {
+		s.events = append(s.events, text)
+	}
+}
+
+const maxEventsShown = 100
+
 // close shows what the picture could not: the end of the logs of steps that failed.
 func (s *screen) close(d client.RunDetail) {
 	if !s.picture {
 		return
+	}
+	for _, e := range s.events {
+		fmt.Fprintf(s.to, "%s\n", console.CleanLine(e))
 	}
 	for _, j := range d.Jobs {
 		for _, step := range j.Steps {
