@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,7 +174,10 @@ func printDelivery(c *console.Console, d client.Delivery) error {
 	if err != nil {
 		return err
 	}
-	if !decided && d.Status == "processed" && d.RunID == "" {
+	switch {
+	case decided && d.Matched == 0 && d.Status == "processed":
+		c.Notice("this delivery started nothing: every workflow that could have had a check that failed")
+	case !decided && d.Status == "processed" && d.RunID == "":
 		c.Notice("no registered workflow has a trigger for this event; a push to the default branch of a source registers its workflows")
 	}
 	if d.Payload != nil {
@@ -189,11 +193,52 @@ type decision struct {
 	Matched  bool   `json:"matched"`
 	Trigger  string `json:"trigger"`
 	Reason   string `json:"reason"`
-	Checks   []struct {
-		Trigger                       int
-		Check, Pattern, Value, Reason string
-		Passed                        bool
-	} `json:"checks"`
+	Checks   []check `json:"checks"`
+}
+
+// check is one comparison of one of the workflow's triggers.
+type check struct {
+	Trigger                       int
+	Check, Pattern, Value, Reason string
+	Passed                        bool
+}
+
+// against is what stood against the workflow, a sentence for each check that failed.
+func (d decision) against() (why []string) {
+	if d.Reason != "" {
+		return []string{d.Reason}
+	}
+	var wanted []string
+	value := ""
+	for _, k := range d.Checks {
+		switch {
+		case k.Passed:
+		case k.Check == "event":
+			value = k.Value
+			if k.Pattern != "" && !slices.Contains(wanted, k.Pattern) {
+				wanted = append(wanted, k.Pattern)
+			}
+		default:
+			why = append(why, k.sentence())
+		}
+	}
+	switch {
+	case len(why) > 0:
+		return why
+	case len(wanted) > 0 && value != "":
+		return []string{fmt.Sprintf("no trigger is for this event: it is %s, and the workflow waits for %s", value, strings.Join(wanted, ", "))}
+	}
+	return []string{"no trigger is for this event"}
+}
+
+func (k check) sentence() string {
+	switch {
+	case k.Reason != "":
+		return k.Check + ": " + k.Reason
+	case k.Check == "match" || k.Check == "not": // both are JSON already
+		return fmt.Sprintf("%s: %s, and the payload has %s", k.Check, k.Pattern, k.Value)
+	}
+	return fmt.Sprintf("%s: %q is not in %q", k.Check, k.Value, k.Pattern)
 }
 
 // printDecisions says for each workflow whether it matched, and otherwise what stood against it. It is false when there is none.
@@ -214,23 +259,17 @@ func printDecisions(c *console.Console, raw json.RawMessage) (bool, error) {
 			rows = append(rows, []console.Cell{{Text: name}, {Text: "matched", Class: "success"}, {Text: "by " + d.Trigger}})
 			continue
 		}
-		why := "no trigger is for this event"
-		for _, k := range d.Checks {
-			if !k.Passed && k.Check != "event" {
-				why = fmt.Sprintf("%s: %q is not in %q", k.Check, k.Value, k.Pattern)
-				if k.Check == "match" || k.Check == "not" { // both are JSON already
-					why = fmt.Sprintf("%s: %s, and the payload has %s", k.Check, k.Pattern, k.Value)
-				}
-				if k.Reason != "" {
-					why = k.Check + ": " + k.Reason
-				}
-			}
-		}
 		said := "not matched"
 		if d.Reason != "" {
-			said, why = "refused", d.Reason
+			said = "refused"
 		}
-		rows = append(rows, []console.Cell{{Text: name}, {Text: said, Class: "skipped"}, {Text: why}})
+		for i, why := range d.against() {
+			row := []console.Cell{{Text: name}, {Text: said, Class: "skipped"}, {Text: why}}
+			if i > 0 {
+				row[0], row[1] = console.Cell{}, console.Cell{}
+			}
+			rows = append(rows, row)
+		}
 	}
 	return true, c.Table([]string{"WORKFLOW", "DECISION", "WHY"}, rows)
 }
