@@ -166,6 +166,17 @@ func (c *Client) Queue(ctx context.Context, cursor string, limit int) (out Queue
 	return out, c.get(ctx, admin+"/queue", v, &out)
 }
 
+// ClearQueue cancels what waits; without confirm it only counts.
+func (c *Client) ClearQueue(ctx context.Context, confirm bool) (out ClearedQueue, err error) {
+	return out, c.do(ctx, call{method: http.MethodPost, path: admin + "/queue/clear", body: map[string]any{"confirm": confirm}}, &out)
+}
+
+// PurgeStale ends runs of which nothing has moved for idleMs milliseconds (0 is a day); without confirm it only lists them.
+func (c *Client) PurgeStale(ctx context.Context, idleMs int64, confirm bool) (out PurgedRuns, err error) {
+	body := map[string]any{"confirm": confirm, "idleMs": idleMs}
+	return out, c.do(ctx, call{method: http.MethodPost, path: admin + "/execution/purge-stale", body: body}, &out)
+}
+
 // Capabilities says what runs there.
 func (c *Client) Capabilities(ctx context.Context) (out Capabilities, err error) {
 	return out, c.get(ctx, "/api/v1/capabilities", nil, &out)

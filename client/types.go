@@ -168,6 +168,29 @@ type Reason struct {
 	Until  *Time  `json:"until,omitempty"`
 }
 
+// ClearedQueue is what clearing the queue has ended, or would.
+type ClearedQueue struct {
+	DryRun bool `json:"dryRun"`
+	Runs   int  `json:"runs"` // cancelled as a whole
+	Jobs   int  `json:"jobs"` // cancelled, those of these runs among them
+}
+
+// PurgedRuns are runs that stood still and were ended, or would be.
+type PurgedRuns struct {
+	DryRun bool          `json:"dryRun"`
+	Runs   []StandingRun `json:"runs"`
+}
+
+// StandingRun is a run of which nothing moves.
+type StandingRun struct {
+	RunID     string `json:"runId"`
+	Number    int64  `json:"number"`
+	Repo      string `json:"repo"`
+	Workflow  string `json:"workflow"`
+	Status    string `json:"status"`
+	CreatedAt Time   `json:"createdAt"`
+}
+
 // Agent is one row of the ledger.
 type Agent struct {
 	ID           string   `json:"id"`

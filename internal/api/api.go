@@ -52,6 +52,8 @@ type agentTokens interface {
 type runs interface {
 	Cancel(ctx context.Context, req run.CancelRequest) (run.CancelResult, error)
 	Rerun(ctx context.Context, req run.RerunRequest) (run.RerunResult, error)
+	ClearQueue(ctx context.Context, req run.ClearRequest) (run.Cleared, error)
+	PurgeStale(ctx context.Context, req run.PurgeRequest) ([]run.Standing, error)
 }
 
 // secrets keeps the organisation's secrets (secret.Service).
@@ -64,12 +66,6 @@ type secrets interface {
 // hub tells when something changed (store.Store).
 type hub interface {
 	Subscribe(t store.Topic, key string) *store.Subscription
-}
-
-// ledger remembers what a request with an Idempotency-Key has made (store.Store).
-type ledger interface {
-	Read() *db.Queries
-	Write(ctx context.Context, f func(*store.Tx) error) error
 }
 
 // Deps is all that the API needs; every field is required.
@@ -94,7 +90,6 @@ type Deps struct {
 	Jobs     scheduledJobs
 
 	Hub     hub
-	Ledger  ledger
 	Checks  []diagnose.Check // of the server itself
 	BaseURL func() string    // of this server as people reach it, without a trailing slash
 	Version string
@@ -144,6 +139,7 @@ func New(d Deps) *API {
 	a.huma = humago.New(a.mux, c)
 	a.runRoutes()
 	a.jobRoutes()
+	a.queueRoutes()
 	a.checkRoutes()
 	a.clusterRoutes()
 	a.sourceRoutes()

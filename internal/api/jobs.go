@@ -3,32 +3,15 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/ingress"
-	"github.com/kici-go/kici/internal/store"
-	"github.com/kici-go/kici/internal/store/db"
 )
 
 // abort is the panic that makes net/http cut a connection.
 var abort = http.ErrAbortHandler
-
-// remember notes what a request with an Idempotency-Key answered.
-func (a *API) remember(ctx context.Context, org, key, result string) error {
-	err := a.d.Ledger.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.InsertIdempotencyKey(ctx, db.InsertIdempotencyKeyParams{
-			OrgID: org, Key: key, Result: result, ExpiresAt: tx.Now() + onceFor.Milliseconds(),
-		})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("remember request: %w", err)
-	}
-	return nil
-}
 
 // JobRef names a job in a path.
 type JobRef struct {

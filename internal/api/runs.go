@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -164,17 +163,15 @@ func (a *API) cancelRun(ctx context.Context, c *caller, in *cancelInput) (client
 	if err != nil {
 		return client.CancelResult{}, err
 	}
-	req := run.CancelRequest{OrgID: c.Scope.OrgID, RoutingKey: c.Scope.RoutingKey, RunID: id, By: actor(c)}
+	req := run.CancelRequest{OrgID: c.Scope.OrgID, RoutingKey: c.Scope.RoutingKey, RunID: id, By: actor(c), RequestID: in.Key}
 	if in.Body != nil {
 		req.Force, req.Reason = in.Body.Force, in.Body.Reason
 	}
-	return once(ctx, a, onceKey{c.Scope.OrgID, "cancel:" + id, in.Key}, func() (client.CancelResult, error) {
-		res, err := a.d.Runs.Cancel(ctx, req)
-		if err != nil {
-			return client.CancelResult{}, a.explainTerminal(ctx, c, id, err)
-		}
-		return client.CancelResult{Status: string(res.Status), CancelledJobs: res.Cancelled + res.Notified}, nil
-	})
+	res, err := a.d.Runs.Cancel(ctx, req)
+	if err != nil {
+		return client.CancelResult{}, a.explainTerminal(ctx, c, id, err)
+	}
+	return client.CancelResult{Status: string(res.Status), CancelledJobs: res.Cancelled + res.Notified}, nil
 }
 
 // explainTerminal adds how the run has ended.
@@ -293,29 +290,4 @@ func (a *API) copyLog(ctx context.Context, w io.Writer, l read.JobLog, step int)
 		cursor = page.NextCursor
 	}
 	return nil
-}
-
-// onceKey names a request that may be repeated. An empty key is never remembered.
-type onceKey struct{ org, route, key string }
-
-const onceFor = 24 * time.Hour
-
-// once does f, or gives what it answered to an earlier request with the same key. f must be harmless to repeat: between its
-// success and the note of it a crash may fall.
-func once[T any](ctx context.Context, a *API, k onceKey, f func() (T, error)) (out T, err error) {
-	if k.key == "" {
-		return f()
-	}
-	key := k.route + ":" + k.key
-	if text, err := a.d.Ledger.Read().IdempotencyResult(ctx, k.org, key); err == nil && json.Unmarshal([]byte(text), &out) == nil {
-		return out, nil
-	}
-	if out, err = f(); err != nil {
-		return out, err
-	}
-	text, err := json.Marshal(out)
-	if err != nil {
-		return out, fmt.Errorf("remember request: %w", err)
-	}
-	return out, a.remember(ctx, k.org, key, string(text))
 }

@@ -346,7 +346,7 @@ func (s *Server) openSurfaces(context.Context) error {
 	a := api.New(api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
 		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Settings: s.settings, Orgs: s.access,
-		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Hub: s.store, Ledger: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Hub: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
 	})
 	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})

@@ -267,6 +267,10 @@ func world() map[string]any {
 			ActiveCount: 2, StartingCount: 1, MaxAgents: 4, UsedCPUMilli: 1500, CapCPUMilli: 4000, LabelSets: [][]string{{"linux"}, {"linux", "gpu"}},
 			Failures: []client.ScalerFailure{{At: at(10), Agent: "scaler-bare-metal-0", Error: "exec: no such file", Tail: "line one\n\x1b[31mline two\n"}},
 		}}},
+		"POST /queue/clear": client.ClearedQueue{Runs: 1, Jobs: 3},
+		"POST /execution/purge-stale": client.PurgedRuns{DryRun: true, Runs: []client.StandingRun{{
+			RunID: "r-1", Number: 7, Repo: "acme/shop", Workflow: "ci", Status: "pending", CreatedAt: at(13),
+		}}},
 		"GET /queue": client.Queue{Waiting: 1, OldestAt: atp(13), OldestMs: 252_000, Items: []client.QueueItem{{
 			JobID: "job-test", JobName: "test (1.26)", RunID: id, RunNumber: 482, Repo: "acme/shop", Workflow: "ci", Labels: []string{"linux"}, QueuedAt: at(13), WaitMs: 252_000,
 			Why: "local is full: 2 of 2 agents", Reasons: []client.Reason{},

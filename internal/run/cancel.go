@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -17,6 +18,7 @@ type CancelRequest struct {
 	By         string // who, for people
 	Reason     string // a sentence; "" is "cancelled by <By>"
 	Force      bool   // no grace, no hooks (CAN-4)
+	RequestID  string // Idempotency-Key: a repeat gets the first answer and changes nothing; "" never repeats
 }
 
 // CancelResult says what was done at once.
@@ -49,10 +51,36 @@ func (s *Service) CancelTx(tx *store.Tx, req CancelRequest) (CancelResult, error
 		return CancelResult{}, ErrNotFound
 	case req.RoutingKey != "" && l.run.RoutingKey != req.RoutingKey:
 		return CancelResult{}, ErrScope
-	case ci.RunStatus(l.run.Status).Terminal():
+	}
+	key := "cancelled:" + req.RunID + ":" + req.RequestID
+	if req.RequestID != "" {
+		if first, err := s.claimed(l.ctx, tx, l.run.OrgID, key); err != nil || first != "" {
+			return firstAnswer(first, err)
+		}
+	}
+	if ci.RunStatus(l.run.Status).Terminal() {
 		return CancelResult{}, ErrTerminal
 	}
-	return l.cancel(req)
+	res, err := l.cancel(req)
+	if err != nil || req.RequestID == "" {
+		return res, err
+	}
+	_, err = tx.InsertIdempotencyKey(l.ctx, db.InsertIdempotencyKeyParams{
+		OrgID: l.run.OrgID, Key: key, Result: mustJSON(res), ExpiresAt: l.now + idempotencyTTLMs,
+	})
+	if err != nil {
+		return CancelResult{}, fmt.Errorf("claim request: %w", err)
+	}
+	return res, nil
+}
+
+// firstAnswer is what an earlier request of the same id was told.
+func firstAnswer(text string, err error) (CancelResult, error) {
+	var res CancelResult
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &res)
+	}
+	return res, err
 }
 
 func (l *life) cancel(req CancelRequest) (CancelResult, error) {

@@ -16,9 +16,9 @@ func New(c *console.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "queue",
 		Long:    "The queue is the jobs that are ready and wait for an agent.",
-		Example: "  kici queue list", Short: "Show the jobs that wait for an agent, and why",
+		Example: "  kici queue list", Short: "Show the jobs that wait for an agent, and why, or cancel them",
 	}
-	cmd.AddCommand(list(c))
+	cmd.AddCommand(list(c), clearQueue(c))
 	return cmd
 }
 

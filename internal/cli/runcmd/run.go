@@ -19,12 +19,12 @@ func New(c *console.Console) *cobra.Command {
 		Use: "run",
 		Example: `  kici run list
   kici run watch
-  kici run local`, Aliases: []string{"runs"}, Short: "List, show, follow, start, cancel and repeat runs",
+  kici run local`, Aliases: []string{"runs", "execution"}, Short: "List, show, follow, start, cancel and repeat runs",
 		Long: `A run is one workflow at one commit. Name a run by its id, by the first 8 characters of
 its id, as repository#number (acme/shop#482), or as 482 when only one repository has that number.
 show, timeline, watch and logs mean the newest run when none is named.`,
 	}
-	cmd.AddCommand(list(c), show(c), timeline(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c), localcmd.New(c), localcmd.Guard())
+	cmd.AddCommand(list(c), show(c), timeline(c), logs(c), cancel(c), rerun(c), start(c), watchCmd(c), jobs(c), purgeStale(c), localcmd.New(c), localcmd.Guard())
 	return cmd
 }
 
