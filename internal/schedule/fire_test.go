@@ -21,7 +21,7 @@ func TestADueScheduleEmitsItsInstant(t *testing.T) {
 		w.add("due", "0 * * * *", "UTC", now-hour, now-1)
 		w.add("later", "0 * * * *", "UTC", now, now+hour)
 		s, term := w.server(), w.term()
-		wait, err := s.tick(t.Context(), term)
+		wait, err := s.Tick(t.Context(), term)
 		if err != nil || wait <= 0 || wait > tickEvery {
 			t.Fatal(wait, err)
 		}
@@ -49,7 +49,7 @@ func TestADueScheduleEmitsItsInstant(t *testing.T) {
 		if events[0].ID != r.LastEventID || s.counted("cron_fires_total", "") != 1 {
 			t.Errorf("%+v %+v", events[0], r)
 		}
-		if _, err := s.tick(t.Context(), term); err != nil || len(w.fires()["due"]) != 1 {
+		if _, err := s.Tick(t.Context(), term); err != nil || len(w.fires()["due"]) != 1 {
 			t.Error("it fired again", err)
 		}
 	})
@@ -61,7 +61,7 @@ func TestXC51SeveralMissedInstantsFireOnce(t *testing.T) {
 		w.add("hourly", "0 * * * *", "UTC", now-5*hour, now-4*hour)
 		s, term := w.server(), w.term()
 		for range 3 {
-			if _, err := s.tick(t.Context(), term); err != nil {
+			if _, err := s.Tick(t.Context(), term); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,7 +85,7 @@ func TestXC52TwoLeadersFireOnce(t *testing.T) {
 			wg.Go(func() {
 				s := w.server()
 				for range 3 {
-					if _, err := s.tick(context.Background(), as); err != nil && (as != old || !errors.Is(err, store.ErrNotLeader)) {
+					if _, err := s.Tick(context.Background(), as); err != nil && (as != old || !errors.Is(err, store.ErrNotLeader)) {
 						t.Error(err)
 					}
 				}
@@ -111,14 +111,14 @@ func TestXC53ClaimAndEventAreOneTransaction(t *testing.T) {
 		s, term := w.server(), w.term()
 		crash := errors.New("crash")
 		s.events.fail = func(Event) error { return crash }
-		if _, err := s.tick(t.Context(), term); !errors.Is(err, crash) {
+		if _, err := s.Tick(t.Context(), term); !errors.Is(err, crash) {
 			t.Fatal(err)
 		}
 		if r := w.row("a"); r.LastFiredAt != now-2*hour || r.NextAt.Int64 != now-hour || len(w.fires()) != 0 {
 			t.Fatalf("%+v %v", r, w.fires())
 		}
 		s.events.fail = nil
-		if _, err := s.tick(t.Context(), term); err != nil || len(w.fires()["a"]) != 1 {
+		if _, err := s.Tick(t.Context(), term); err != nil || len(w.fires()["a"]) != 1 {
 			t.Errorf("%v %v", w.fires(), err)
 		}
 	})
@@ -140,7 +140,7 @@ func TestXC55OneThatCannotFireDoesNotStopOthers(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := s.tick(t.Context(), term); err == nil || !strings.Contains(err.Error(), "unlucky") {
+		if _, err := s.Tick(t.Context(), term); err == nil || !strings.Contains(err.Error(), "unlucky") {
 			t.Error(err)
 		}
 		if fires := w.fires(); len(fires) != 5 {
@@ -167,7 +167,7 @@ func TestDisabledSchedulesDoNotFire(t *testing.T) {
 			return err
 		})
 		s, term := w.server(), w.term()
-		wait, err := s.tick(t.Context(), term)
+		wait, err := s.Tick(t.Context(), term)
 		if err != nil || wait != tickEvery || len(w.fires()) != 0 || w.row("off").NextAt.Valid {
 			t.Errorf("%v %v %v %+v", wait, err, w.fires(), w.row("off"))
 		}
@@ -305,7 +305,7 @@ func BenchmarkTick(b *testing.B) {
 	s, term := w.server(), w.term()
 	b.Run("nothing due", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := s.tick(b.Context(), term); err != nil {
+			if _, err := s.Tick(b.Context(), term); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -85,7 +85,7 @@ func (s *Service) Run(ctx context.Context, term int64) error {
 		case <-timer.C:
 		case <-sub.C():
 		}
-		wait, err := s.tick(ctx, term)
+		wait, err := s.Tick(ctx, term)
 		switch {
 		case errors.Is(err, store.ErrNotLeader):
 			return err
@@ -97,8 +97,8 @@ func (s *Service) Run(ctx context.Context, term int64) error {
 	}
 }
 
-// tick fires everything that is due and returns how long to wait for the next look.
-func (s *Service) tick(ctx context.Context, term int64) (time.Duration, error) {
+// Tick fires everything that is due and returns how long to wait for the next look.
+func (s *Service) Tick(ctx context.Context, term int64) (time.Duration, error) {
 	began := s.d.Env.Now()
 	defer func() { s.d.Metrics.ScheduleTick.Observe(s.d.Env.Now().Sub(began).Seconds()) }()
 	for range maxBatches {

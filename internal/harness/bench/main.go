@@ -71,6 +71,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 		{"logs", measureLogs},
 		{"connections", measureConnections},
 		{"placement", measurePlacement},
+		{"schedules", measureSchedules},
 		{"crash", measureCrash},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+m.name+",") {

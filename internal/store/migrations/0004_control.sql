@@ -92,7 +92,7 @@ CREATE TABLE schedules (
   error           TEXT NOT NULL,   -- why it cannot fire, '' when it can (CRN-1)
   PRIMARY KEY (registration_id, expression, timezone)
 );
-CREATE INDEX schedules_due ON schedules (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedules_due ON schedules (next_at, registration_id, expression, timezone) WHERE next_at IS NOT NULL;
 CREATE INDEX schedules_org ON schedules (org_id);
 
 -- Concurrency groups (CON-*). The group's row is the lock; a slot is a place in it.
