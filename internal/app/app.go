@@ -116,6 +116,7 @@ type Server struct {
 
 	registrations *registration.Service
 	schedules     *schedule.Service
+	published     int64 // version of the registry that the gauges' loop has written last
 
 	closers []closer // in the order in which they were opened
 	started chan struct{}
