@@ -10,6 +10,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -21,7 +22,9 @@ type runView struct {
 	Graph graph
 	Jobs  jobList
 	Open  *jobView
-	Key   string // makes its forms safe to send twice
+	Story *story       // nil for a run of many jobs
+	Held  []read.Group // that hold it back
+	Key   string       // makes its forms safe to send twice
 
 	CanCancel, CanRerun, CanDelivery bool
 }
@@ -53,6 +56,14 @@ func (s *server) runView(ctx context.Context, c caller, ch choice) (runView, err
 	v.Graph = graphOf(detail.Jobs, "", time.Now().UnixMilli())
 	if v.Jobs, err = jobListOf(detail.Jobs, ch.jobs); err != nil {
 		return runView{}, err
+	}
+	if v.Held, err = s.heldBy(ctx, c, detail); err != nil {
+		return runView{}, err
+	}
+	if v.small() {
+		if v.Story, err = s.story(ctx, c, detail.Run); err != nil {
+			return runView{}, err
+		}
 	}
 	if open := openJob(detail.Jobs, ch.job); open != "" && v.small() {
 		job, err := s.jobView(ctx, c, detail.Run, open)
@@ -114,7 +125,7 @@ func (s *server) runLive(w http.ResponseWriter, r *http.Request, c caller) error
 
 // parts are what a live page is made of.
 func (v runView) parts() []part {
-	out := []part{{id: "run-head", c: runHead(v)}}
+	out := []part{{id: "run-head", c: runHead(v)}, {id: "held-by", c: heldPanel(v)}}
 	if v.small() {
 		g := part{id: "graph", c: graphPanel(v), parts: []part{{id: "graph-head", c: graphHead(v)}}}
 		for _, col := range v.Graph.Columns {
@@ -139,7 +150,7 @@ func (v runView) parts() []part {
 		rows.key += " " + j.ID
 		rows.parts = append(rows.parts, part{id: "row-" + j.ID, c: jobRow(v, j)})
 	}
-	return append(out, rows, part{id: "run-outputs", c: runOutputs(v)})
+	return append(out, rows, part{id: "run-outputs", c: runOutputs(v)}, part{id: "effects", c: effectsPanel(v)}, part{id: "record", c: storyPanel(v)})
 }
 
 func (v runView) live() bool { return v.Run.FinishedAt == nil }

@@ -90,6 +90,8 @@ func New(d Deps) http.Handler {
 	s.page("GET /runs/live", access.RunRead, s.runsLive)
 	s.page("GET /runs/{run}", access.RunRead, s.run)
 	s.page("GET /runs/{run}/live", access.RunRead, s.runLive)
+	s.page("GET /runs/{run}/timeline", access.RunRead, s.record)
+	s.page("GET /runs/{run}/timeline/live", access.RunRead, s.recordLive)
 	s.page("GET /runs/{run}/jobs/{job}", access.RunRead, s.job)
 	s.page("GET /runs/{run}/jobs/{job}/live", access.RunRead, s.jobLive)
 	s.page("GET /runs/{run}/jobs/{job}/log/window", access.RunRead, s.logWindow)

@@ -23,6 +23,7 @@ type timelineFacts struct {
 	cause    []db.TimelineCauseRow
 	reruns   []db.TimelineRerunsRow
 	reasons  map[string][]db.TimelineReasonsRow // by shape, oldest first
+	key      string                             // routing key of the caller, "" for all
 	allSteps bool
 	now      int64
 }
@@ -48,7 +49,7 @@ func (r *Reads) Timeline(ctx context.Context, s Scope, ref string, f TimelineFil
 	if err != nil {
 		return client.Timeline{}, err
 	}
-	facts := timelineFacts{allSteps: f.Steps, now: r.now()}
+	facts := timelineFacts{key: s.RoutingKey, allSteps: f.Steps, now: r.now()}
 	err = r.view(ctx, func(q *db.Queries) error {
 		id, err := runID(ctx, q, s, ref)
 		if err != nil {
@@ -100,7 +101,7 @@ func (f *timelineFacts) read(ctx context.Context, q *db.Queries) (err error) {
 		func() error { f.notes, err = q.RunNotes(ctx, id); return err },
 		func() error { f.statuses, err = q.TimelineStatuses(ctx, id); return err },
 		func() error { f.emitted, err = q.TimelineEmitted(ctx, id); return err },
-		func() error { f.started, err = q.TimelineStarted(ctx, id, f.run.OrgID); return err },
+		func() error { f.started, err = q.TimelineStarted(ctx, id, f.run.OrgID, f.key); return err },
 		func() error { f.cause, err = q.TimelineCause(ctx, id); return err },
 		func() error { return f.readReruns(ctx, q) },
 		func() error { return f.readReasons(ctx, q) },

@@ -590,7 +590,9 @@ func (q *Queries) TimelineRun(ctx context.Context, id string) (TimelineRunRow, e
 const timelineStarted = `-- name: TimelineStarted :many
 SELECT er.event_id, r.id, r.repo, r.number, r.workflow, r.created_at
 FROM kici_events e JOIN event_runs er ON er.event_id = e.id JOIN execution_runs r ON r.id = er.run_id
-WHERE e.source_run_id = $1 AND (e.emitter = 'step' OR e.matched_count > 0) AND r.org_id = $2 ORDER BY r.created_at, r.id LIMIT 1000
+WHERE e.source_run_id = $1 AND (e.emitter = 'step' OR e.matched_count > 0) AND r.org_id = $2
+  AND (CAST($3 AS TEXT) = '' OR r.routing_key = CAST($3 AS TEXT))
+ORDER BY r.created_at, r.id LIMIT 1000
 `
 
 type TimelineStartedRow struct {
@@ -602,8 +604,8 @@ type TimelineStartedRow struct {
 	CreatedAt int64
 }
 
-func (q *Queries) TimelineStarted(ctx context.Context, sourceRunID string, orgID string) ([]TimelineStartedRow, error) {
-	rows, err := q.db.QueryContext(ctx, timelineStarted, sourceRunID, orgID)
+func (q *Queries) TimelineStarted(ctx context.Context, runID string, orgID string, routingKey string) ([]TimelineStartedRow, error) {
+	rows, err := q.db.QueryContext(ctx, timelineStarted, runID, orgID, routingKey)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,9 @@ WHERE source_run_id = $1 AND (emitter = 'step' OR matched_count > 0) ORDER BY cr
 -- name: TimelineStarted :many
 SELECT er.event_id, r.id, r.repo, r.number, r.workflow, r.created_at
 FROM kici_events e JOIN event_runs er ON er.event_id = e.id JOIN execution_runs r ON r.id = er.run_id
-WHERE e.source_run_id = $1 AND (e.emitter = 'step' OR e.matched_count > 0) AND r.org_id = $2 ORDER BY r.created_at, r.id LIMIT 1000;
+WHERE e.source_run_id = sqlc.arg(run_id) AND (e.emitter = 'step' OR e.matched_count > 0) AND r.org_id = sqlc.arg(org_id)
+  AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR r.routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
+ORDER BY r.created_at, r.id LIMIT 1000;
 
 -- name: TimelineCause :many
 SELECT e.id, e.event_name, e.source_run_id FROM event_runs er JOIN kici_events e ON e.id = er.event_id WHERE er.run_id = $1;
