@@ -115,6 +115,16 @@ var matrix = map[string]struct {
 	"POST /registrations/{registration}/disable": {"context.update", anyToken},
 	"DELETE /registrations/{registration}":       {"context.delete", anyToken},
 	"POST /registrations/{registration}/run":     {"run.trigger", anyToken},
+	"GET /events":                                {"event_dlq.read", anyToken},
+	"GET /events/{event}":                        {"event_dlq.read", anyToken},
+	"POST /events/emit":                          {"context.create", anyToken},
+	"GET /event-dlq":                             {"event_dlq.read", anyToken},
+	"GET /event-dlq/count":                       {"event_dlq.read", anyToken},
+	"POST /event-dlq/{event}/retry":              {"event_dlq.manage", anyToken},
+	"DELETE /event-dlq/{event}":                  {"event_dlq.manage", anyToken},
+	"GET /trust":                                 {"context.read", anyToken},
+	"POST /trust":                                {"context.create", anyToken},
+	"DELETE /trust/{trust}":                      {"context.delete", anyToken},
 	"GET /schedules":                             {"context.read", anyToken},
 }
 

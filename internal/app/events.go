@@ -15,7 +15,7 @@ func (s *Server) openEvents() {
 		Plan: func(ctx context.Context, start event.Start) (event.Planned, error) {
 			return s.ingress.PlanRegistered(ctx, registeredStart(start))
 		},
-		Limits: event.DefaultLimits, Env: s.env, Log: s.log, Metrics: s.metrics,
+		Limits: s.eventLimits, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
 }
 

@@ -96,7 +96,7 @@ func (s *Server) openNode(context.Context) error {
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 		},
-		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
+		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
 	})
 	if err != nil {
 		return err

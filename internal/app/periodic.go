@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,13 +23,33 @@ func (s *Server) openPeriodic() {
 	s.periodic = periodic.New(periodic.Deps{
 		Store: s.store, Leader: s.leader, InstanceID: s.data.InstanceID(), Env: s.env, Log: s.log, Registry: s.metrics.Registry, Failed: s.auditJob,
 		Jobs: []periodic.Job{
-			{Name: "cleanup", About: "deletes what has been kept for long enough", Every: time.Hour, Run: retention.Run},
+			{Name: "cleanup", About: "deletes what has been kept for long enough", Every: time.Hour, Run: s.cleanup(retention)},
 			{Name: "token-cleanup", About: "deletes sessions, links and tokens that can never be used again", Every: 10 * time.Minute, Run: s.access.CleanTokens},
 			{Name: "orphan-secret-cleanup", About: "deletes secrets of sources that are gone", Every: time.Hour, Run: s.secrets.CleanOrphans},
 			{Name: "unroutable-probe", About: "looks again at jobs that nothing could run", Every: time.Minute, Run: s.probeUnroutable},
 		},
 	})
 }
+
+// cleanup is retention and the end of expired events.
+func (s *Server) cleanup(retention *periodic.Retention) func(context.Context, int64) ([]string, error) {
+	return func(ctx context.Context, term int64) ([]string, error) {
+		report, err := retention.Run(ctx, term)
+		for total := 0; ; {
+			n, eerr := s.events.Cleanup(ctx, eventsABatch)
+			total += n
+			if eerr == nil && n > 0 && ctx.Err() == nil {
+				continue
+			}
+			if total > 0 {
+				report = append(report, fmt.Sprintf("deleted %d expired events", total))
+			}
+			return report, errors.Join(err, eerr)
+		}
+	}
+}
+
+const eventsABatch = 500
 
 // auditJob records that a periodic job failed.
 func (s *Server) auditJob(job string, err error) {

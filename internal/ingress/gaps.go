@@ -210,7 +210,7 @@ func (s *Service) startMissed(ctx context.Context, l *look) error {
 		acc, err := s.accept(ctx, l.entry.row, source.Received{Delivery: source.Delivery{
 			ID: gapID(h.Ref, h.SHA), Event: "push", Body: body,
 			Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", source.TriggerHeader: source.TriggerGap},
-		}}, repeats{withinMs: dedupMs})
+		}}, s.known())
 		if err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, find finder) an
 	}
 	limit := s.d.Settings.MaxBodyBytes
 	if source.OnForge(e.row.Kind) {
-		limit = s.d.Settings.MaxForgeBytes
+		limit = s.limits().ForgeBytes
 	}
 	return s.bounded(w, r, min(intake.MaxBody, limit), func(body []byte) answer {
 		return s.verified(r, e, recv, source.Request{Header: r.Header, Body: body, Client: ClientAddr(r, s.d.Settings.TrustedProxies)})
@@ -131,7 +131,7 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 		return answer{Code: http.StatusOK, Accepted: true, Status: "filtered"}
 	}
 	delete(got.Headers, source.TriggerHeader)
-	acc, err := s.accept(r.Context(), e.row, got, repeatsOf(e.row, got, intake))
+	acc, err := s.accept(r.Context(), e.row, got, s.repeatsOf(e.row, got, intake))
 	if err != nil {
 		s.log.Error("accept delivery", "source", e.row.Name, "err", err)
 		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
@@ -143,8 +143,24 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 	return out
 }
 
-// dedupMs is how long a sender's delivery id is remembered (ING-15).
-const dedupMs = 24 * 60 * 60 * 1000
+// Limits are what may change while the server runs.
+type Limits struct {
+	ForgeBytes int64         // largest body of a forge's delivery (ING-7)
+	DedupTTL   time.Duration // how long a sender's delivery id is remembered (ING-15)
+}
+
+// usualDedup is how long a sender's delivery id is remembered.
+const usualDedup = 24 * time.Hour
+
+func (s *Service) limits() Limits {
+	if s.d.Limits != nil {
+		return s.d.Limits()
+	}
+	return Limits{ForgeBytes: s.d.Settings.MaxForgeBytes, DedupTTL: usualDedup}
+}
+
+// known is a delivery whose id is remembered for the usual time.
+func (s *Service) known() repeats { return repeats{withinMs: s.limits().DedupTTL.Milliseconds()} }
 
 // repeats says what a delivery is that has the id of an earlier one.
 type repeats struct {
@@ -156,14 +172,14 @@ type repeats struct {
 // repeatsOf: a forge signs an id that it made up itself and uses it again only for the very same delivery, so that a repeat is one
 // for as long as the first is known: a request that somebody kept and sends again after a month starts nothing. Asked at the forge
 // to deliver again what failed here, it is processed again (ING-23).
-func repeatsOf(row db.Source, r source.Received, intake source.Intake) repeats {
+func (s *Service) repeatsOf(row db.Source, r source.Received, intake source.Intake) repeats {
 	switch {
 	case source.OnForge(row.Kind):
 		return repeats{forever: true, retries: true}
 	case r.Keyed:
 		return repeats{withinMs: intake.DedupMs}
 	}
-	return repeats{withinMs: dedupMs}
+	return s.known()
 }
 
 // capFull is the reason of what is shed because the buffer is at its maximum (XC-8).

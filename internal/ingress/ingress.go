@@ -34,6 +34,7 @@ type Deps struct {
 	Runs          Runs
 	Registrations Registrations
 	Globals       func(orgID string) Globals // what applies to global workflows now; it never blocks and never fails
+	Limits        func() Limits              // what may change while the server runs; nil is what Settings say. It answers at once
 	BaseURL       func() string              // address of this server, without a trailing slash; for webhook addresses
 	Settings      Settings
 	Env           service.Env

@@ -74,6 +74,6 @@ func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (deliveryID str
 	acc, err := s.accept(ctx, e.row, source.Received{Delivery: source.Delivery{
 		Event: "push", Body: body,
 		Headers: map[string]string{"content-type": "application/json", "x-event-type": "push", source.TriggerHeader: source.TriggerAPI},
-	}}, repeats{withinMs: dedupMs})
+	}}, s.known())
 	return acc.DeliveryID, err
 }

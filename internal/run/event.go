@@ -111,7 +111,7 @@ func (l *life) event(name, jobID string, body any) error {
 	}
 	err := l.tx.InsertLifecycleEvent(l.ctx, db.InsertLifecycleEventParams{
 		ID: l.s.env.NewID(), OrgID: l.run.OrgID, EventName: name, Payload: mustJSON(body), SourceRepo: l.run.Repo, SourceRoutingKey: l.run.RoutingKey,
-		SourceRunID: l.run.ID, SourceJobID: jobID, ChainDepth: l.run.ChainDepth + 1, CreatedAt: l.now, ExpiresAt: l.now + l.s.settings.EventTTL.Milliseconds(),
+		SourceRunID: l.run.ID, SourceJobID: jobID, ChainDepth: l.run.ChainDepth + 1, CreatedAt: l.now, ExpiresAt: l.now + l.s.limits(l.run.OrgID).EventTTL.Milliseconds(),
 	})
 	if err != nil {
 		return fmt.Errorf("write lifecycle event: %w", err)

@@ -44,6 +44,7 @@ type Limits struct {
 	QueueTimeout    time.Duration // Settings.QueueTimeout
 	QueueMaxDepth   int64         // Settings.QueueMaxDepth
 	ConcurrencyWait time.Duration // Settings.ConcurrencyWait
+	EventTTL        time.Duration // Settings.EventTTL
 }
 
 // Limit sets where limits come from; without it they are those of Settings. f must answer at once. Call it before the service is used.

@@ -29,7 +29,7 @@ func DefaultSettings() Settings {
 
 // Limits are the part of the settings that may change while the server runs.
 func (s Settings) Limits() Limits {
-	return Limits{QueueTimeout: s.QueueTimeout, QueueMaxDepth: s.QueueMaxDepth, ConcurrencyWait: s.ConcurrencyWait}
+	return Limits{QueueTimeout: s.QueueTimeout, QueueMaxDepth: s.QueueMaxDepth, ConcurrencyWait: s.ConcurrencyWait, EventTTL: s.EventTTL}
 }
 
 const (

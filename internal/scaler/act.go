@@ -99,7 +99,7 @@ func (n *Node) act(j job) {
 	case ActStart:
 		if j.planErr == nil {
 			n.log.Info("start agent", "agent_id", j.AgentID, "scaler", j.Scaler.Name, "job_id", j.spec.JobID)
-			n.ops.run(j.AgentID, OpCreate, n.d.Settings.SpawnTimeout, func(ctx context.Context) { n.create(ctx, j) })
+			n.ops.run(j.AgentID, OpCreate, n.limits(j.row.OrgID).SpawnTimeout, func(ctx context.Context) { n.create(ctx, j) })
 			return
 		}
 		n.noteFailure(j, j.planErr.Error())

@@ -97,7 +97,7 @@ func (n *Node) arm(ctx context.Context, tx *store.Tx, f failure) error {
 	}
 	if f.counted {
 		set.Failures++
-		set.UntilAt = max(b.UntilAt, now+n.d.Settings.deferral(set.Failures))
+		set.UntilAt = max(b.UntilAt, now+n.limits("").deferral(set.Failures))
 	}
 	if f.counted || b.Failures == 0 {
 		set.LastError, set.LastAgent = f.text, f.AgentID
@@ -106,7 +106,7 @@ func (n *Node) arm(ctx context.Context, tx *store.Tx, f failure) error {
 }
 
 // deferral is min(base·2^(n−1), max) in milliseconds (MG-27).
-func (s Settings) deferral(failures int64) int64 {
+func (s Limits) deferral(failures int64) int64 {
 	d := s.BackoffBase
 	for range failures - 1 {
 		if d *= 2; d >= s.BackoffMax {

@@ -27,6 +27,7 @@ type Deps struct {
 	URL       func() string                       // where agents connect unless their scaler says otherwise (AG-2)
 	MintToken func() (token, hash, prefix string) // access.NewAgentToken
 	Settings  Settings
+	Limits    func(orgID string) Limits // what may change while the server runs; nil is what Settings say. It answers at once
 	Env       service.Env
 	Log       *slog.Logger
 	Metrics   prometheus.Registerer

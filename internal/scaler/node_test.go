@@ -319,7 +319,7 @@ func TestXS27DeathInCreate(t *testing.T) {
 		r.request("a")
 		r.ticks(3)
 		r.want("a", "gone/launch-failed")
-		fs, err := r.st.Read().ReadScalerFailures(t.Context(), 0)
+		fs, err := r.st.Read().ReadScalerFailures(t.Context(), 0, "default")
 		if err != nil || len(fs) != 1 || fs[0].Tail != "panic: oops" || fs[0].Error != "the agent died before it registered: exited with 1" {
 			t.Errorf("failures %+v, %v", fs, err)
 		}

@@ -145,7 +145,7 @@ func (n *Node) recordStart(ctx context.Context, tx *store.Tx, j job) (bool, erro
 	err = tx.NodeInsertAgentToken(ctx, db.NodeInsertAgentTokenParams{
 		ID: "tok-" + j.AgentID + "-" + j.hash[:min(8, len(j.hash))], OrgID: j.row.OrgID, TokenHash: j.hash, Prefix: j.prefix, AgentID: j.AgentID,
 		Labels: j.row.Labels, MandatoryLabels: j.row.MandatoryLabels, CreatedBy: "scaler:" + j.row.Scaler, Now: now,
-		ExpiresAt: sql.NullInt64{Int64: now + n.d.Settings.TokenTTL.Milliseconds(), Valid: true},
+		ExpiresAt: sql.NullInt64{Int64: now + n.limits(j.row.OrgID).TokenTTL.Milliseconds(), Valid: true},
 	})
 	return err == nil, err
 }

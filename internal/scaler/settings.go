@@ -28,6 +28,22 @@ func DefaultSettings() Settings {
 	}
 }
 
+// Limits are the part of the settings that may change while the server runs.
+type Limits struct {
+	SpawnTimeout            time.Duration // of the organisation
+	TokenTTL                time.Duration
+	BackoffBase, BackoffMax time.Duration
+}
+
+// limits are those that hold now for an organisation; "" asks for what is the cluster's.
+func (n *Node) limits(orgID string) Limits {
+	if n.d.Limits != nil {
+		return n.d.Limits(orgID)
+	}
+	s := n.d.Settings
+	return Limits{SpawnTimeout: s.SpawnTimeout, TokenTTL: s.TokenTTL, BackoffBase: s.BackoffBase, BackoffMax: s.BackoffMax}
+}
+
 const varBackoffMax = "KICI_SCALER_PROVISION_BACKOFF_MAX_MS"
 
 type knob struct {

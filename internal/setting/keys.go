@@ -12,7 +12,7 @@ type (
 var clusterKeys = []*clusterKey{
 	count("maxGithubPayloadBytes", func(c *Cluster) *int64 { return &c.MaxForgeBytes }, 26214400, 1024, "largest delivery of a forge"),
 	count("eventLogMaxPayloadBytes", func(c *Cluster) *int64 { return &c.EventLogMaxPayloadBytes }, 5242880, 1024, "largest body that is kept with a delivery").later(),
-	count("lockFileMaxBytes", func(c *Cluster) *int64 { return &c.LockFileMaxBytes }, 5242880, 1024, "largest lock file"),
+	count("lockFileMaxBytes", func(c *Cluster) *int64 { return &c.LockFileMaxBytes }, 5242880, 1024, "largest lock file").later(),
 	span("webhookDedupTtlMs", func(c *Cluster) *ms { return &c.WebhookDedupTTL }, 86400000, 1000, "how long a repeat of a delivery is known as one"),
 	span("eventRouterEventTtlSeconds", func(c *Cluster) *ms { return &c.EventTTL }, 604800, 1, "how long an internal event is kept"),
 	count("eventRouterMaxDispatchAttempts", func(c *Cluster) *int64 { return &c.EventMaxAttempts }, 5, 1, "attempts at an internal event before it is dead"),
@@ -83,7 +83,7 @@ var orgKeys = []*orgKey{
 	count("artifactMaxBytes", func(o *Org) *int64 { return &o.ArtifactMaxBytes }, 1073741824, 1, "largest artifact").later(),
 	count("artifactMaxPerRun", func(o *Org) *int64 { return &o.ArtifactMaxPerRun }, 50, 1, "artifacts of one run").later(),
 	span("dispatchAckTimeoutMs", func(o *Org) *ms { return &o.DispatchAck }, 10000, 1000, "time for an agent to acknowledge a job"),
-	count("ingestMaxConcurrency", func(o *Org) *int64 { return &o.IngestMaxConcurrency }, 32, 1, "deliveries of the organisation that are received at once"),
+	count("ingestMaxConcurrency", func(o *Org) *int64 { return &o.IngestMaxConcurrency }, 32, 1, "deliveries of the organisation that are received at once").later(),
 	span("scalerSpawnTimeoutMs", func(o *Org) *ms { return &o.SpawnTimeout }, 300000, 1000, "time for the start of an agent"),
 	span("rerouteSpawnWindowMs", func(o *Org) *ms { return &o.RerouteSpawnWindow }, 90000, 1000, "time for a peer to show progress with a job").later(),
 	span("rerouteAckTimeoutMs", func(o *Org) *ms { return &o.RerouteAck }, 15000, 1000, "time for a peer to accept a job").later(),

@@ -9,6 +9,16 @@ import (
 	"context"
 )
 
+const ageRun = `-- name: AgeRun :exec
+UPDATE execution_runs SET created_at = $1, finished_at = $1 WHERE id = $2
+`
+
+// For tests: a run of long ago.
+func (q *Queries) AgeRun(ctx context.Context, at int64, iD string) error {
+	_, err := q.db.ExecContext(ctx, ageRun, at, iD)
+	return err
+}
+
 const clusterMetaOrNone = `-- name: ClusterMetaOrNone :many
 SELECT value FROM cluster_meta WHERE key = $1
 `

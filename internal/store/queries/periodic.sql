@@ -100,3 +100,7 @@ DELETE FROM secrets WHERE secrets.org_id = sqlc.arg(org_id) AND secrets.scope = 
 
 -- name: KnownRun :one
 SELECT COUNT(*) FROM execution_runs WHERE id = $1;
+
+-- name: AgeRun :exec
+-- For tests: a run of long ago.
+UPDATE execution_runs SET created_at = sqlc.arg(at), finished_at = sqlc.arg(at) WHERE id = sqlc.arg(id);
