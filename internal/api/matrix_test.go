@@ -125,6 +125,7 @@ var matrix = map[string]struct {
 	"GET /trust":                                 {"context.read", anyToken},
 	"POST /trust":                                {"context.create", anyToken},
 	"DELETE /trust/{trust}":                      {"context.delete", anyToken},
+	"GET /runs/{run}/timeline":                   {"run.read", anyToken},
 	"GET /schedules":                             {"context.read", anyToken},
 }
 
