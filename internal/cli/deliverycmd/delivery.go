@@ -188,11 +188,11 @@ func printDelivery(c *console.Console, d client.Delivery) error {
 
 // decision is what was decided for one workflow.
 type decision struct {
-	Repo     string `json:"repo"`
-	Workflow string `json:"workflow"`
-	Matched  bool   `json:"matched"`
-	Trigger  string `json:"trigger"`
-	Reason   string `json:"reason"`
+	Repo     string  `json:"repo"`
+	Workflow string  `json:"workflow"`
+	Matched  bool    `json:"matched"`
+	Trigger  string  `json:"trigger"`
+	Reason   string  `json:"reason"`
 	Checks   []check `json:"checks"`
 }
 
