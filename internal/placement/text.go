@@ -85,9 +85,9 @@ func bootingText(agent string, n, lost int) string {
 	case n == 1 && lost == 1:
 		return "agent " + agent + " of this job lost its link"
 	case n == 1:
-		return "agent " + agent + " is on its way for this job"
+		return "agent " + agent + " is on its way for a job of this kind"
 	}
-	text := count(n, "agent") + " are on their way for these jobs"
+	text := count(n, "agent") + " are on their way for jobs of this kind"
 	if lost > 0 {
 		text += "; " + strconv.Itoa(lost) + " of them lost " + plural(lost, "its link", "their links")
 	}
