@@ -46,6 +46,7 @@ var open = []struct{ what, query string }{
 	{"agent", "SELECT id, state, gone_reason, error FROM agents WHERE state <> 'gone' AND type <> 'static'"},
 	{"assignment", "SELECT job_id, attempt, agent_id, state FROM assignments WHERE ended_at IS NULL"},
 	{"agent token", "SELECT id, agent_id FROM agent_tokens WHERE type = 'ephemeral'"},
+	{"event", "SELECT id, event_name, attempts, last_error FROM kici_events WHERE processed = FALSE AND dlq_at IS NULL"},
 	{"slot", "SELECT id, state FROM concurrency_slots WHERE state <> 'released'"},
 }
 
@@ -101,6 +102,9 @@ var never = []struct{ what, query string }{
 	{"needs", `SELECT j.id, j.name FROM execution_jobs j JOIN execution_job_needs n ON n.job_id = j.id JOIN execution_jobs u ON u.id = n.needs_id
 		WHERE j.started_at IS NOT NULL AND (u.finished_at IS NULL OR u.finished_at > j.started_at + 10000)`},
 	{"started twice", "SELECT dedup_key, COUNT(*) FROM execution_runs WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING COUNT(*) > 1"},
+	{"started without event", `SELECT r.id, r.workflow FROM execution_runs r WHERE r.workflow IN ('after', 'tick') AND r.trigger_event <> 'rerun' AND r.original_run_id IS NULL
+		AND r.trigger_event NOT IN ('manual', 'dispatch') AND NOT EXISTS (SELECT 1 FROM event_runs e WHERE e.run_id = r.id)`},
+	{"fired twice", `SELECT registration_id, payload, COUNT(*) FROM kici_events WHERE event_name = '__schedule_fire' GROUP BY registration_id, payload HAVING COUNT(*) > 1`},
 	{"failed without why", "SELECT id, name, status FROM execution_jobs WHERE status IN ('timed_out_stale', 'unroutable') AND error = ''"},
 }
 
@@ -125,6 +129,7 @@ func (w *world) verify() {
 	w.verifyDeliveries(pool)
 	w.verifyRuns(pool)
 	w.verifyTruth(pool)
+	w.verifyLogs(pool)
 	w.count(pool)
 	w.state(pool)
 }

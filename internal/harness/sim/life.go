@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -170,9 +169,13 @@ func (l *life) live() error {
 
 func (l *life) options() app.Options {
 	w := l.c.w
+	storage := ""
+	if w.plan.coordinators > 1 {
+		storage = filepath.Join(w.dir, "blobs")
+	}
 	rnd := func(n int64) int64 { return int64(w.seed.at(l.actor+" rand", l.wakes.Add(1)) % uint64(n)) }
 	return app.Options{
-		DataDir: l.dir, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
+		DataDir: l.dir, StorageDir: storage, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
 		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, "scalers.yaml"), AllowRoot: true,
 		Executable: "/sim/kici", SecretKey: strings.Repeat("ab", 32), AdminToken: adminToken, ClusterName: "sim",
 		Tune: tune, Log: w.trace.logger(l.actor, w.o.LogLevel), Now: l.now, NewID: l.newID,
@@ -367,5 +370,3 @@ func copyDir(from, to string) error {
 		return os.WriteFile(into, data, 0o600)
 	})
 }
-
-var _ = slog.LevelWarn

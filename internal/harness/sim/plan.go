@@ -111,6 +111,9 @@ func workflow(d *dice, name string) string {
 	if d.chance(10) {
 		fmt.Fprintf(&b, "timeout-minutes: %d\n", 1+d.below(2))
 	}
+	if d.chance(25) {
+		fmt.Fprintf(&b, "concurrency: {group: deploy, cancel-in-progress: %v, max: %d}\n", d.chance(40), 1+d.below(2))
+	}
 	b.WriteString("jobs:\n")
 	n := 1 + d.below(4)
 	for i := range n {
@@ -142,6 +145,9 @@ func workflow(d *dice, name string) string {
 			}
 			b.WriteString("      matrix: {v: [1, 2, 3]}\n")
 		}
+		if d.chance(12) {
+			fmt.Fprintf(&b, "    concurrency: {group: lock, cancel-in-progress: %v}\n", d.chance(30))
+		}
 		if d.chance(10) {
 			b.WriteString("    continue-on-error: true\n")
 		}
@@ -166,3 +172,28 @@ func workflow(d *dice, name string) string {
 	}
 	return b.String()
 }
+
+// after is started by the end of a run of w0.
+const after = `name: after
+on:
+  workflow_complete: {workflow: w0}
+jobs:
+  tell:
+    checkout: false
+    runs-on: linux
+    steps:
+      - run: sim ms=100 lines=1
+`
+
+// tick is started by the clock.
+const tick = `name: tick
+on:
+  schedule:
+    - cron: '*/2 * * * *'
+jobs:
+  tock:
+    checkout: false
+    runs-on: linux
+    steps:
+      - run: sim ms=100 lines=1
+`

@@ -137,7 +137,10 @@ func (s *script) step(i int, name string, st step, timeout <-chan time.Time, out
 	began := s.now()
 	s.report(wire.StepStatus{StepIndex: i, Name: name, Status: string(ci.StepRunning), StartedAt: began})
 	end := s.a.m.w.watch.step(s, i)
-	status, message := s.work(i, st, timeout, func(line string) { log.Notice("%s", line) })
+	status, message := s.work(i, st, timeout, func(line string) {
+		log.Notice("%s", line)
+		s.a.m.w.watch.wrote(s, i)
+	})
 	end()
 	r := wire.StepStatus{StepIndex: i, Name: name, Status: string(status), StartedAt: began, FinishedAt: s.now(), Error: message}
 	if status != ci.StepCancelled {

@@ -48,6 +48,13 @@ CREATE TRIGGER sim_assign AFTER INSERT ON assignments BEGIN
   SELECT 'assign: job ' || NEW.job_id || ' given to agent ' || NEW.agent_id || ', which is ' || a.state FROM agents a
   WHERE a.id = NEW.agent_id AND a.state IN ('ending', 'gone');
 END;
+CREATE TRIGGER sim_wave AFTER UPDATE OF started_at ON execution_jobs WHEN NEW.started_at IS NOT NULL AND OLD.started_at IS NULL BEGIN
+  INSERT INTO sim_violations (text)
+  SELECT 'wave: ' || f.base_name || ' of run ' || f.run_id || ' has more than ' || f.max_parallel || ' at once' FROM fanouts f
+  WHERE f.run_id = NEW.run_id AND f.base_name = NEW.base_name AND f.max_parallel > 0
+    AND (SELECT COUNT(*) FROM execution_jobs j WHERE j.run_id = NEW.run_id AND j.base_name = NEW.base_name
+      AND j.started_at IS NOT NULL AND j.finished_at IS NULL) > f.max_parallel;
+END;
 CREATE TRIGGER sim_groups_in AFTER INSERT ON concurrency_slots WHEN NEW.state = 'active' BEGIN
   INSERT INTO sim_violations (text)
   SELECT 'group: ' || NEW.group_key || ' holds more than ' || NEW.max

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // watch sees what happens outside of the database: which agent does which step when, and under which term is written.
@@ -24,10 +23,10 @@ type watch struct {
 
 // jobWatch is one job at its agents.
 type jobWatch struct {
-	agents  map[string]int // running steps of each
-	steps   map[int]string // who has begun a step
-	done    map[string]int // steps that ended, by attempt
-	attempt map[string]string
+	agents map[string]int // running steps of each
+	steps  map[int]string // who has begun a step
+	done   map[string]int // steps that ended, by attempt
+	lines  map[string]int
 }
 
 func newWatch(w *world) *watch {
@@ -74,7 +73,7 @@ func (v *watch) step(s *script, i int) (end func()) {
 func (v *watch) job(id string) *jobWatch {
 	j := v.jobs[id]
 	if j == nil {
-		j = &jobWatch{agents: map[string]int{}, steps: map[int]string{}, done: map[string]int{}, attempt: map[string]string{}}
+		j = &jobWatch{agents: map[string]int{}, steps: map[int]string{}, done: map[string]int{}, lines: map[string]int{}}
 		v.jobs[id] = j
 	}
 	return j
@@ -192,5 +191,3 @@ func rows(pool *sql.DB, query string, args ...any) (out [][]string, err error) {
 	}
 	return out, r.Err()
 }
-
-var _ = time.Now

@@ -121,6 +121,12 @@ func newWorld(o Options) *world {
 			for j := range 1 + d.below(3) {
 				files[fmt.Sprintf(".kici/workflows/w%d.yaml", j)] = workflow(d, fmt.Sprintf("w%d", j))
 			}
+			if d.chance(40) {
+				files[".kici/workflows/after.yaml"] = after
+			}
+			if d.chance(40) {
+				files[".kici/workflows/tick.yaml"] = tick
+			}
 			w.commits[name] = append(w.commits[name], f.Commit("refs/heads/main", "a commit", files))
 		}
 		w.repos[name] = f
