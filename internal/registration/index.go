@@ -80,8 +80,12 @@ func (s *Service) current(ctx context.Context) (*index, error) {
 	if ix := s.index.Load(); ix != nil && ix.version >= version {
 		return ix, nil
 	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
+	select { // not a mutex: it is held across a read of the store, and in a simulation no time would pass for who waits for one
+	case s.loading <- struct{}{}:
+		defer func() { <-s.loading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	old := s.index.Load()
 	if old != nil && old.version >= version {
 		return old, nil

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,13 +52,13 @@ type Service struct {
 	events  Events
 	env     service.Env
 	log     *slog.Logger
-	loading sync.Mutex // one load at a time
+	loading chan struct{} // one load at a time
 	index   atomic.Pointer[index]
 }
 
 // New returns the room.
 func New(d Deps) *Service {
-	return &Service{st: d.Store, events: d.Events, env: d.Env, log: d.Log.With("component", "registration")}
+	return &Service{st: d.Store, events: d.Events, env: d.Env, log: d.Log.With("component", "registration"), loading: make(chan struct{}, 1)}
 }
 
 // Run keeps the index current: a change is there soon, and by reloadEvery when its notification was lost (REG-3). Whoever matches looks

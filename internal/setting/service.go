@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +41,7 @@ type Service struct {
 	cluster scopeOf[Cluster]
 	org     scopeOf[Org]
 	state   atomic.Pointer[state]
-	loading sync.Mutex // held across one read of the table, never by readers of settings
+	loading chan struct{} // one slot; held across one read of the table, never by readers of settings
 }
 
 // state is what was read last. It is never changed, only replaced.
@@ -63,7 +62,7 @@ type view[T any] struct {
 
 // New checks the environment and returns the service with the values that hold without a table; Load or Run reads it.
 func New(d Deps) (*Service, error) {
-	s := &Service{st: d.Store, env: d.Env, log: d.Log.With("component", "settings")}
+	s := &Service{st: d.Store, env: d.Env, log: d.Log.With("component", "settings"), loading: make(chan struct{}, 1)}
 	s.cluster = scopeOf[Cluster]{keys: clusterKeys, rules: clusterRules, fromEnv: map[string]bool{}}
 	s.org = scopeOf[Org]{keys: orgKeys, fromEnv: map[string]bool{}}
 	s.cluster.setDefaults()
@@ -131,8 +130,8 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Load reads the table now. When that fails the last values stay, and switches deny after a minute.
 func (s *Service) Load(ctx context.Context) error {
-	s.loading.Lock() // what was read later is kept later
-	defer s.loading.Unlock()
+	s.loading <- struct{}{} // what was read later is kept later; not a mutex, because in a simulation no time passes for who waits for one
+	defer func() { <-s.loading }()
 	rows, err := s.st.Read().SettingRows(ctx)
 	old := s.state.Load()
 	if err != nil {
