@@ -116,6 +116,9 @@ func (s *script) Run() job.Outcome {
 	case <-s.cfg.Begun:
 	case <-s.soft:
 	}
+	if s.stoppedAlready() {
+		out.Status = ci.JobCancelled
+	}
 	for i, st := range def.Steps {
 		if out.Status != ci.JobSuccess {
 			s.report(wire.StepStatus{StepIndex: i + 1, Name: st.Name, Status: string(ci.StepSkipped), FinishedAt: s.now()})
@@ -125,6 +128,15 @@ func (s *script) Run() job.Outcome {
 	}
 	out.FinishedAt = s.now()
 	return out
+}
+
+func (s *script) stoppedAlready() bool {
+	select {
+	case <-s.soft:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *script) step(i int, name string, st step, timeout <-chan time.Time, out *job.Outcome) {
