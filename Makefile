@@ -4,7 +4,7 @@ TOOL     = $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/kici-go/kici/internal/obs.Version=$(VERSION)
 
-.PHONY: help build demo test test-short fuzz bench crash sim forge lint generate fmt screenshots packages image man clean
+.PHONY: help build demo test test-short fuzz bench crash sim mutate forge lint generate fmt screenshots packages image man clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | column -t -s '	'
@@ -30,6 +30,9 @@ crash: ## the crash-point harness at length: kill -9 after every commit of a job
 
 sim: ## the simulation: SEEDS=n seeds from SEED=1, COORDINATORS=1 or 3 (both sets); a SEED alone is played once
 	SEEDS="$(SEEDS)" SEED="$(SEED)" COORDINATORS="$(COORDINATORS)" scripts/sim.sh
+
+mutate: ## break kici on purpose, one fault at a time, and let the simulation find each (ONLY=name,name)
+	$(GO) run ./internal/harness/sim/mutate -only "$(ONLY)"
 
 forge: ## the test with a real Gitea, which is built once and kept in the user's cache
 	KICI_TEST_GITEA="$$(scripts/gitea.sh)" KICI_TEST_REQUIRE=gitea,git scripts/test.sh -run RealGitea -count=1 -timeout 30m ./internal/harness/

@@ -24,6 +24,7 @@ type agentProcess struct {
 	sends   atomic.Uint64
 	rands   atomic.Uint64
 	doom    uint64 // the n-th write to the network is its last
+	lost    uint64 // at the n-th write it is cut off
 	cancel  context.CancelFunc
 	mu      sync.Mutex
 	scripts map[*script]struct{}
@@ -84,12 +85,20 @@ func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
 		}
 	case k < 32:
 		return true
+	case k < 44: // cut off when it sends something early in its life, for longer than it is waited for
+		a.lost = 1 + d.next()%12
 	}
 	return false
 }
 
 func (a *agentProcess) sent() {
-	if n := a.sends.Add(1); a.doom > 0 && n == a.doom && a.m.w.faulty() {
+	n := a.sends.Add(1)
+	if n == a.lost && a.m.w.faulty() {
+		a.m.w.trace.add("cut off %s", a.actor)
+		a.m.w.net.stall(a.actor, 35*time.Second)
+		a.m.w.net.drop(a.actor, true)
+	}
+	if a.doom > 0 && n == a.doom && a.m.w.faulty() {
 		go a.m.host.Kill(a.id, "killed") // the caller holds locks of its own
 	}
 }

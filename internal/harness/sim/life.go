@@ -99,7 +99,7 @@ func (c *coordinator) run() {
 		c.w.trace.add("start %s doom %s", l.actor, l.doom)
 		c.w.lives.Go(func() {
 			err := l.live()
-			c.w.trace.add("end %s dead %v", l.actor, l.dead.Load())
+			c.w.trace.note("end %s dead %v", l.actor, l.dead.Load())
 			if err != nil {
 				c.w.trace.note("%s ended: %v", l.actor, err)
 			}

@@ -229,6 +229,7 @@ type end struct {
 	silent   bool      // … without anybody being told
 	arrives  time.Time // of the last thing on its way to the peer
 	writes   uint64
+	packet   *packet // the last that was sent
 	deadline time.Time
 	alarm    *time.Timer
 }
@@ -271,14 +272,36 @@ func (e *end) Write(b []byte) (int, error) {
 	lost := e.broken
 	e.mu.Unlock()
 	if !lost {
-		data := slices.Clone(b)
-		e.deliver(func(p *end) { p.in = append(p.in, data...) }, len(b))
+		e.send(b)
 	}
 	return len(b), nil
 }
 
+// send puts bytes on their way. What is written at the same instant travels together: it may come from several goroutines, whose
+// order must not make a difference.
+func (e *end) send(b []byte) {
+	e.mu.Lock()
+	if p := e.packet; p != nil && p.at.Equal(time.Now()) {
+		p.data = append(p.data, b...)
+		e.mu.Unlock()
+		return
+	}
+	p := &packet{at: time.Now(), data: slices.Clone(b)}
+	e.packet = p
+	e.mu.Unlock()
+	e.deliver(func(peer *end) {
+		peer.in = append(peer.in, p.data...)
+	})
+}
+
+// packet is what was written at one instant.
+type packet struct {
+	at   time.Time
+	data []byte
+}
+
 // deliver does something to the peer when it gets there.
-func (e *end) deliver(do func(*end), size int) {
+func (e *end) deliver(do func(*end)) {
 	e.mu.Lock()
 	e.writes++
 	n := e.writes
@@ -299,7 +322,7 @@ func (e *end) deliver(do func(*end), size int) {
 		if lost {
 			return
 		}
-		e.n.w.trace.add("packet %s %d %d", e.name, n, size)
+		e.n.w.trace.add("packet %s %d", e.name, n)
 		p.mu.Lock()
 		do(p)
 		p.cond.Broadcast()
@@ -324,7 +347,7 @@ func (e *end) Close() error {
 	delete(e.n.ends, e)
 	e.n.mu.Unlock()
 	if !broken {
-		e.deliver(func(p *end) { p.eof = true }, 0)
+		e.deliver(func(p *end) { p.eof = true })
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ type trace struct {
 
 	mu    sync.Mutex
 	hash  uint64
+	at    time.Duration // of the lines that are not part of the hash yet
+	now   []string
 	lines []string
 	count int
 }
@@ -26,14 +29,33 @@ type trace struct {
 const keptLines = 2000
 
 func (t *trace) add(format string, args ...any) {
-	line := fmt.Sprintf("%14.9f ", time.Since(t.began).Seconds()) + fmt.Sprintf(format, args...)
+	at := time.Since(t.began)
+	line := fmt.Sprintf("%14.9f ", at.Seconds()) + fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%x%s", t.hash, line)
-	t.hash = h.Sum64()
+	if at != t.at {
+		t.seal()
+		t.at = at
+	}
+	t.now = append(t.now, line)
 	t.count++
 	t.keep(line)
+}
+
+// seal adds the lines of an instant to the hash. What happened at the same instant happened in no order.
+func (t *trace) seal() {
+	slices.Sort(t.now)
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%x%s", t.hash, strings.Join(t.now, ""))
+	t.hash, t.now = h.Sum64(), t.now[:0]
+}
+
+// sum is the hash of all.
+func (t *trace) sum() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seal()
+	return t.hash
 }
 
 // note is a line that does not count: what it says may differ between two runs of a seed.

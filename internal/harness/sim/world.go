@@ -251,7 +251,7 @@ func (w *world) result() Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := Result{
-		Seed: w.o.Seed, Hash: w.trace.hash, Events: w.trace.count, Virtual: time.Since(w.trace.began), Violations: w.violations, Stats: w.watch.stats(),
+		Seed: w.o.Seed, Hash: w.trace.sum(), Events: w.trace.count, Virtual: time.Since(w.trace.began), Violations: w.violations, Stats: w.watch.stats(),
 	}
 	if len(w.violations) > 0 {
 		r.Trace = w.trace.last(keptLines)
