@@ -182,7 +182,7 @@ func (l *life) options() app.Options {
 		StoreHooks: func(c *store.Config) {
 			c.Unsynced, c.Faults = true, l.faults()
 			if w.plan.coordinators > 1 {
-				c.Dir, c.Now = w.sharedDir(), time.Now // the database's clock
+				c.Dir, c.Now = w.sharedDir(), w.databaseNow
 			}
 		},
 		Outside: app.Outside{
@@ -241,12 +241,20 @@ func (l *life) enter(ctx context.Context) error {
 	d := 5*time.Microsecond + time.Duration(h%60_000)
 	if w.faulty() && h>>32%w.plan.slowOneIn == 0 {
 		d += time.Duration(h >> 40 % uint64(2*time.Second))
+		defer l.dieOf(h)
 	}
 	time.Sleep(d)
 	if l.dead.Load() {
 		return errDead
 	}
 	return nil
+}
+
+// dieOf ends the process in some of the calls that take long: nobody may have been told of what they were to write.
+func (l *life) dieOf(h uint64) {
+	if l.n < 6 && h>>20%6 == 0 {
+		l.crash("in a slow call")
+	}
 }
 
 // callOf is the chance of this call of its place in the program: whichever of two that come at the same instant is first (timers of

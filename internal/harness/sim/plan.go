@@ -22,17 +22,31 @@ type plan struct {
 	linux        int
 	global       int
 	repos        int
+	leap         time.Duration // of the clock of a shared database, once
+	leapAt       time.Duration
 }
 
 func newPlan(s seed, coordinators int) plan {
 	d := s.dice("plan")
 	p := plan{
-		coordinators: coordinators, faultsFor: d.between(20*time.Second, 60*time.Second), slowOneIn: 300 + d.next()%2000,
+		coordinators: coordinators, faultsFor: d.between(20*time.Second, 60*time.Second), slowOneIn: 100 + d.next()%800,
 		calm: d.chance(6), linux: 1 + d.below(4), gpu: 1 + d.below(2), repos: 1 + d.below(2),
 	}
 	p.global = max(1, p.linux+p.gpu-d.below(3))
 	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
+	if coordinators > 1 && !p.calm && d.chance(60) {
+		p.leap, p.leapAt = d.between(10*time.Second, 30*time.Second), d.between(5*time.Second, p.faultsFor)
+	}
 	return p
+}
+
+// databaseNow is the clock of a shared database. When another of its machines takes over it may leap, so that a leader is deposed who
+// does not know it.
+func (w *world) databaseNow() time.Time {
+	if !w.started.IsZero() && w.plan.leap > 0 && time.Since(w.started) >= w.plan.leapAt {
+		return time.Now().Add(w.plan.leap)
+	}
+	return time.Now()
 }
 
 // doom is how a life ends.
