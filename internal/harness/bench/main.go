@@ -72,6 +72,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 		{"connections", measureConnections},
 		{"placement", measurePlacement},
 		{"schedules", measureSchedules},
+		{"events", measureEvents},
 		{"crash", measureCrash},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+m.name+",") {
