@@ -14,11 +14,12 @@ const (
 	NoteJobsAdded   = "jobs_added"    // a running step added jobs
 	NoteTimedOut    = "timed_out"     // a deadline passed
 	NoteReleased    = "released"      // a person let a held run or job go on
+	NoteChainEnded  = "chain_ended"   // its end tells nobody: the chain of runs that start each other is too long
 	NoteDropped     = "dropped"       // it has more notes than are kept
 )
 
 // NoteKinds is every kind, for tests and docs.
 var NoteKinds = []string{
 	NoteCancelAsked, NoteForced, NoteSuperseded, NoteHeld, NotePromoted, NoteLinkLost, NoteLinkBack, NoteRequeued, NoteJobsAdded,
-	NoteTimedOut, NoteReleased, NoteDropped,
+	NoteTimedOut, NoteReleased, NoteChainEnded, NoteDropped,
 }

@@ -104,10 +104,15 @@ func conclusion(s ci.RunStatus) string {
 	return string(s)
 }
 
-// event writes one lifecycle event at the run's depth + 1, or nothing where the chain is too deep (EVT-5).
+// event writes one lifecycle event at the run's depth + 1, or where the chain is too deep a note that there is none (EVT-5, XC-40).
 func (l *life) event(name, jobID string, body any) error {
 	if l.run.ChainDepth+1 >= l.s.settings.MaxChainDepth {
-		return nil
+		if name != eventWorkflow {
+			return nil
+		}
+		return l.note(ci.NoteChainEnded, "", byKici, fmt.Sprintf(
+			"workflows that wait for the end of this run or of its jobs are not started: it is link %d of a chain of runs that start each other, and a chain has at most %d",
+			l.run.ChainDepth, l.s.settings.MaxChainDepth-1))
 	}
 	err := l.tx.InsertLifecycleEvent(l.ctx, db.InsertLifecycleEventParams{
 		ID: l.s.env.NewID(), OrgID: l.run.OrgID, EventName: name, Payload: mustJSON(body), SourceRepo: l.run.Repo, SourceRoutingKey: l.run.RoutingKey,
