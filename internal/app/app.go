@@ -122,7 +122,9 @@ type Server struct {
 	started chan struct{}
 	state   readiness
 	disk    diskState
-	streams atomic.Pointer[context.Context] // ends when requests in progress must
+
+	backlogged bool                            // the queue was long when it was last looked at; the gauges' alone
+	streams    atomic.Pointer[context.Context] // ends when requests in progress must
 }
 
 type closer struct {

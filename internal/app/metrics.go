@@ -42,6 +42,7 @@ func (s *Server) refreshGauges(ctx context.Context) {
 			s.metrics.Draining.Set(1)
 		}
 	}
+	s.measureBacklog(ctx)
 	rows, err := s.store.Read().FleetQueueDepth(ctx)
 	if err != nil {
 		return

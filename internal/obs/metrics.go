@@ -37,8 +37,10 @@ type Metrics struct {
 
 	// Queue.
 	QueueDepth *prometheus.GaugeVec // status
-	Unroutable prometheus.Counter
-	StaleFound prometheus.Counter
+
+	QueueByLabel *prometheus.GaugeVec // status, label
+	Unroutable   prometheus.Counter
+	StaleFound   prometheus.Counter
 
 	// Schedules.
 	ScheduleFires    prometheus.Counter
@@ -128,6 +130,7 @@ func (m *Metrics) queue() {
 	for _, s := range []string{"pending", "queued", "running", "recovering", "cancelling"} {
 		m.QueueDepth.WithLabelValues(s)
 	}
+	m.QueueByLabel = m.gauges("dispatch_queue_depth_by_label", "Open jobs by label that they ask for; one with two counts twice.", "status", "label")
 	m.Unroutable = m.counter("unroutable_fast_failed_total", "Jobs ended because nothing could run them.")
 	m.StaleFound = m.counter("stale_runs_detected_total", "Runs found stale.")
 }

@@ -58,6 +58,38 @@ func (q *Queries) ClearableRuns(ctx context.Context, orgID string, afterID strin
 	return items, nil
 }
 
+const queuedByLabels = `-- name: QueuedByLabels :many
+SELECT labels, COUNT(*) AS jobs FROM execution_jobs WHERE status = 'queued' AND agent_id IS NULL GROUP BY labels
+`
+
+type QueuedByLabelsRow struct {
+	Labels string
+	Jobs   int64
+}
+
+func (q *Queries) QueuedByLabels(ctx context.Context) ([]QueuedByLabelsRow, error) {
+	rows, err := q.db.QueryContext(ctx, queuedByLabels)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []QueuedByLabelsRow{}
+	for rows.Next() {
+		var i QueuedByLabelsRow
+		if err := rows.Scan(&i.Labels, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const standingRuns = `-- name: StandingRuns :many
 SELECT r.id, r.repo, r.number, r.workflow, r.status, r.created_at FROM execution_runs r
 WHERE r.finished_at IS NULL AND r.status IN ('pending', 'running', 'held', 'cancelling') AND r.org_id || '' = $1 AND r.id > $2

@@ -19,3 +19,6 @@ WHERE r.finished_at IS NULL AND r.status IN ('pending', 'running', 'held', 'canc
     SELECT 1 FROM execution_jobs j WHERE j.run_id = r.id
       AND (j.queued_at >= sqlc.arg(before) OR j.started_at >= sqlc.arg(before) OR j.heartbeat_at >= sqlc.arg(before) OR j.finished_at >= sqlc.arg(before)))
 ORDER BY r.id LIMIT 200;
+
+-- name: QueuedByLabels :many
+SELECT labels, COUNT(*) AS jobs FROM execution_jobs WHERE status = 'queued' AND agent_id IS NULL GROUP BY labels;
