@@ -168,23 +168,28 @@ func workflow(d *dice, name string) string {
 		if d.chance(10) {
 			b.WriteString("    timeout-minutes: 0.1\n")
 		}
-		b.WriteString("    steps:\n")
-		for range 1 + d.below(3) {
-			exit, stubborn := 0, ""
-			if d.chance(10) {
-				exit = 1
-			}
-			if d.chance(10) {
-				stubborn = " stubborn"
-			}
-			ms := 50 + d.below(3000)
-			if d.chance(10) {
-				ms += 15000
-			}
-			fmt.Fprintf(&b, "      - run: sim ms=%d lines=%d exit=%d%s\n", ms, d.below(4), exit, stubborn)
-		}
+		steps(d, &b)
 	}
 	return b.String()
+}
+
+// steps draws what a job does.
+func steps(d *dice, b *strings.Builder) {
+	b.WriteString("    steps:\n")
+	for range 1 + d.below(3) {
+		exit, stubborn := 0, ""
+		if d.chance(10) {
+			exit = 1
+		}
+		if d.chance(10) {
+			stubborn = " stubborn"
+		}
+		ms := 50 + d.below(3000)
+		if d.chance(10) {
+			ms += 15000
+		}
+		fmt.Fprintf(b, "      - run: sim ms=%d lines=%d exit=%d%s\n", ms, d.below(4), exit, stubborn)
+	}
 }
 
 // after is started by the end of a run of w0.
