@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/web"
@@ -134,7 +135,8 @@ func answer(w http.ResponseWriter, status int, body any) {
 
 func (s *Server) dashboard(reads *read.Reads, steps read.LogReader) http.Handler {
 	return web.New(web.Deps{
-		Reads: reads, Logs: steps, Sessions: s.access, Audit: s.access, Actions: s.runs, Intake: s.ingress, Registry: s.registrations, Events: s.events, Hub: s.store, Base: s.o.BasePath,
+		Reads: reads, Logs: steps, Sessions: s.access, Audit: s.access, Actions: s.runs, Intake: s.ingress, Registry: s.registrations, Events: s.events, Settings: s.settings,
+		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, People: s.access, Hub: s.store, Base: s.o.BasePath,
 		Secure: s.secure, Log: s.log.With("component", "web"),
 	})
 }

@@ -17,8 +17,10 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/api/read/readtest"
+	directory "github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/store/storetest"
 	"github.com/kici-go/kici/internal/web"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -78,6 +80,7 @@ func (p *painting) dashboard(door *openDoor, in *fixedIntake) http.Handler {
 	return web.New(web.Deps{
 		Reads: read.New(p.Store, read.Config{Now: time.Now, BaseURL: func() string { return "https://ci.example.org" }, Logs: p.logs}),
 		Logs:  p.logs, Sessions: door, Audit: door, Actions: p.Runs, Intake: in, Registry: in, Events: in, Hub: p.Store,
+		Settings: p.settings, Cluster: directory.NewDirectory(p.Store, "build-1"), Jobs: fixedJobs{time.Now()}, People: access.New(p.Store, p.Env, obs.Discard()),
 		Secure: func(*http.Request) bool { return false }, Log: obs.Discard(),
 	})
 }
@@ -221,6 +224,10 @@ type painting struct {
 	logs   fixedLogs
 	pages  map[string]string
 	agents int
+
+	regs     map[string]string // workflow → registration
+	last     string            // run that was added last
+	settings *setting.Service
 }
 
 func newPainting(t *testing.T) *painting {

@@ -65,7 +65,7 @@ func (b *browser) press(keys string) {
 
 func (b *browser) keys(g gallery) {
 	b.t.Helper()
-	for keys, path := range map[string]string{"g q": "/queue", "g a": "/agents", "g s": "/scalers", "g o": "/sources", "g d": "/deliveries", "g n": "/start", "g r": "/runs"} {
+	for keys, path := range map[string]string{"g q": "/queue", "g a": "/agents", "g s": "/scalers", "g o": "/sources", "g d": "/deliveries", "g n": "/start", "g e": "/events", "g w": "/workflows", "g c": "/schedules", "g i": "/instances", "g p": "/settings", "g l": "/access-log", "g r": "/runs"} {
 		b.open("/runs?q=x")
 		b.see("the scripts", ready+"!!window.htmx")
 		b.press(keys)
@@ -156,6 +156,9 @@ func (b *browser) bare(g gallery) {
 		"runs": "Cache the price table per region", "run": "image", "job": "TestRegionFallback", "queue": "No scaler or agent offers macos-15", "agents": "scaler-firecracker-",
 		"scalers": "nvidia-smi: no devices", "sources": "acme/models", "source": "kici source webhook-secret shop", "deliveries": "push", "delivery": "Its paths are docs/**",
 		"failed delivery": "connection refused", "start": "Goes into the announcement",
+		"timeline": "began to work on it", "events": "not trusted by those that wait", "event": "It started deploy of acme/shop", "dead letters": "must be at most 20", "workflows": "licences",
+		"workflow": "cannot fire", "schedules": "America/New_York", "held run": "Held back by the concurrency group production", "instances": "gpu-1", "periodic jobs": "permission denied",
+		"cluster settings": "30 days", "settings": "queueTimeoutMs", "tokens": "shop's bot", "organisations": "acme-labs", "access log": "lacks permission run.cancel",
 	} {
 		b.open(g.pages[name])
 		text, err := chromedp.Run(b.ctx, chromedp.Text(chromedp.CSS("main")))

@@ -21,20 +21,24 @@ const sha = "9f31c2e4d5b6a7980123456789abcdef01234567"
 
 const shop, site, models = "acme/shop", "acme/site", "acme/models"
 
-// event is what a run of the gallery came from.
-type event struct {
-	repo, workflow, branch, title, actor, kind, delivery string
-	jobs                                                 []lock.Job
+// happening is what a run of the gallery came from.
+type happening struct {
+	repo, workflow, branch, title, actor, kind, delivery, group string
+	jobs                                                        []lock.Job
 }
 
-func (p *painting) add(e event) string {
+func (p *painting) add(e happening) string {
 	p.t.Helper()
 	if e.kind == "" {
 		e.kind = "push"
 	}
+	w := lock.Workflow{Name: e.workflow, SourceFile: ".kici/workflows/" + e.workflow + ".yaml", Jobs: e.jobs}
+	if e.group != "" {
+		w.Concurrency = &lock.Concurrency{Group: e.group}
+	}
 	planned := p.Runs.Plan(run.New{
 		OrgID: readtest.Org, RoutingKey: "generic:default:" + strings.TrimPrefix(e.repo, "acme/"), Repo: e.repo, TriggerEvent: e.kind, Actor: e.actor,
-		DeliveryRow: e.delivery, Workflow: lock.Workflow{Name: e.workflow, SourceFile: ".kici/workflows/" + e.workflow + ".yaml", Jobs: e.jobs},
+		DeliveryRow: e.delivery, Workflow: w,
 		Event: ci.Event{Type: "push", Repo: e.repo, Ref: "refs/heads/" + e.branch, Branch: e.branch, Title: e.title, SHA: sha},
 	})
 	var id string
@@ -42,6 +46,7 @@ func (p *painting) add(e event) string {
 		id, _, err = p.Runs.Insert(tx, planned)
 		return err
 	})
+	p.last = id
 	return id
 }
 
@@ -82,7 +87,7 @@ func (p *painting) end(job, agent string, status ci.JobStatus) {
 }
 
 // whole plays a run of one job from its event to its end.
-func (p *painting) whole(e event, took time.Duration, status ci.JobStatus) string {
+func (p *painting) whole(e happening, took time.Duration, status ci.JobStatus) string {
 	p.t.Helper()
 	e.jobs = []lock.Job{readtest.Job("build")}
 	id := p.add(e)
@@ -96,13 +101,13 @@ func (p *painting) whole(e event, took time.Duration, status ci.JobStatus) strin
 func (p *painting) paint() {
 	p.nodes()
 	p.sources()
-	p.whole(event{repo: site, workflow: "ci", branch: "main", title: "Shorter titles in search results", actor: "grace"}, 94*time.Second, ci.JobSuccess)
+	p.whole(happening{repo: site, workflow: "ci", branch: "main", title: "Shorter titles in search results", actor: "grace"}, 94*time.Second, ci.JobSuccess)
 	time.Sleep(11 * time.Minute)
-	p.whole(event{repo: shop, workflow: "ci", branch: "main", title: "Round prices the way the tax office does", actor: "ada"}, 3*time.Minute, ci.JobSuccess)
+	p.whole(happening{repo: shop, workflow: "ci", branch: "main", title: "Round prices the way the tax office does", actor: "ada"}, 3*time.Minute, ci.JobSuccess)
 	time.Sleep(4 * time.Minute)
-	p.whole(event{repo: shop, workflow: "ci", branch: "checkout/one-page", title: "One page for the whole checkout", actor: "linus", kind: "pr:opened"}, 71*time.Second, ci.JobFailed)
+	p.whole(happening{repo: shop, workflow: "ci", branch: "checkout/one-page", title: "One page for the whole checkout", actor: "linus", kind: "pr:opened"}, 71*time.Second, ci.JobFailed)
 	time.Sleep(9 * time.Minute)
-	p.whole(event{repo: models, workflow: "evaluate", branch: "main", title: "Evaluate nightly", kind: "schedule"}, 6*time.Minute, ci.JobSuccess)
+	p.whole(happening{repo: models, workflow: "evaluate", branch: "main", title: "Evaluate nightly", kind: "schedule"}, 6*time.Minute, ci.JobSuccess)
 	p.deliver(db.InsertDeliveryParams{Event: "push", Ref: "refs/heads/main", Repo: site, SourceID: "source-site", Status: "processed", Matched: 1})
 	failed := ci.NewID()
 	p.deliver(db.InsertDeliveryParams{
@@ -111,23 +116,25 @@ func (p *painting) paint() {
 	p.pages["failed delivery"], p.pages["deliveries"], p.pages["source"] = "/deliveries/"+failed, "/deliveries", "/sources/shop"
 	time.Sleep(7 * time.Minute)
 	p.deliver(db.InsertDeliveryParams{Event: "tag", Ref: "refs/tags/v1.4.0", Repo: site, SourceID: "source-site", Status: "lockfile_missing"})
-	p.whole(event{repo: site, workflow: "deploy", branch: "main", title: "Deploy v1.4.0", actor: "grace", kind: "dispatch"}, 48*time.Second, ci.JobSuccess)
+	p.whole(happening{repo: site, workflow: "deploy", branch: "main", title: "Deploy v1.4.0", actor: "grace", kind: "dispatch"}, 48*time.Second, ci.JobSuccess)
 	time.Sleep(2 * time.Minute)
 	p.busy()
 	p.queued()
+	p.control()
 	p.now()
 	p.settle()
+	p.lead()
 }
 
 // busy fills the scaler of virtual machines.
 func (p *painting) busy() {
-	id := p.add(event{repo: site, workflow: "e2e", branch: "main", title: "Shorter titles in search results", actor: "grace", jobs: []lock.Job{
+	id := p.add(happening{repo: site, workflow: "e2e", branch: "main", title: "Shorter titles in search results", actor: "grace", jobs: []lock.Job{
 		readtest.Job("firefox"), readtest.Job("chromium"), readtest.Job("webkit"),
 	}})
 	for _, job := range []string{"firefox", "chromium", "webkit"} {
 		p.begin(id, job, "vm-linux", "build-2")
 	}
-	id = p.add(event{repo: models, workflow: "evaluate", branch: "main", title: "Compare with last month", actor: "marie", jobs: []lock.Job{readtest.Job("compare")}})
+	id = p.add(happening{repo: models, workflow: "evaluate", branch: "main", title: "Compare with last month", actor: "marie", jobs: []lock.Job{readtest.Job("compare")}})
 	p.begin(id, "compare", "vm-linux", "build-2")
 }
 
@@ -246,12 +253,12 @@ func (p *painting) deliver(d db.InsertDeliveryParams) {
 
 // queued makes what waits: for a scaler that backs off, for one that is full, and for a label that nobody has.
 func (p *painting) queued() {
-	train := p.add(event{repo: models, workflow: "train", branch: "main", title: "Train on the May data", actor: "marie", jobs: []lock.Job{{
+	train := p.add(happening{repo: models, workflow: "train", branch: "main", title: "Train on the May data", actor: "marie", jobs: []lock.Job{{
 		Name: "train", RunsOn: lock.Selector{Labels: []string{"linux", "gpu"}}, Steps: []lock.Step{{Run: "make train"}},
 		Resources: &ci.Claim{Requests: ci.Resources{CPUMilli: 8000, MemBytes: 32 << 30}},
 	}}})
 	time.Sleep(3 * time.Minute)
-	ios := p.add(event{repo: site, workflow: "app", branch: "main", title: "Widget for the lock screen", actor: "grace", jobs: []lock.Job{{
+	ios := p.add(happening{repo: site, workflow: "app", branch: "main", title: "Widget for the lock screen", actor: "grace", jobs: []lock.Job{{
 		Name: "ios", RunsOn: lock.Selector{Labels: []string{"macos-15"}}, Steps: []lock.Step{{Run: "make ios"}},
 	}}})
 	p.Reasons(p.JobID(train, "train"),
@@ -262,7 +269,7 @@ func (p *painting) queued() {
 
 // now is the run that everybody looks at, in the middle of its life.
 func (p *painting) now() {
-	e := event{repo: shop, workflow: "ci", branch: "main", title: "Cache the price table per region", actor: "ada"}
+	e := happening{repo: shop, workflow: "ci", branch: "main", title: "Cache the price table per region", actor: "ada"}
 	e.delivery = ci.NewID()
 	test := readtest.Job("test", "lint")
 	test.Matrix = &lock.Matrix{Dimensions: map[string][]json.RawMessage{"go": {[]byte(`"1.25"`), []byte(`"1.26"`), []byte(`"tip"`)}}, Order: []string{"go"}}
@@ -297,6 +304,7 @@ func (p *painting) now() {
 	time.Sleep(13 * time.Second)
 	p.end(one, agent1, ci.JobSuccess)
 	time.Sleep(24 * time.Second)
+	p.pages["timeline"] = "/runs/" + id + "/timeline"
 	p.pages["run"], p.pages["job"], p.pages["delivery"] = "/runs/"+id, "/runs/"+id+"/jobs/"+two, "/deliveries/"+e.delivery
 }
 

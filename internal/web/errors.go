@@ -4,9 +4,12 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/periodic"
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/source"
@@ -37,6 +40,17 @@ var problems = []struct {
 	{ingress.ErrNoRegistration, http.StatusNotFound, nothingThere},
 	{event.ErrNotFound, http.StatusNotFound, nothingThere},
 	{registration.ErrNotFound, http.StatusNotFound, nothingThere},
+	{errNoSetting, http.StatusNotFound, nothingThere},
+	{cluster.ErrNoInstance, http.StatusNotFound, nothingThere},
+	{cluster.ErrInstanceAway, http.StatusConflict, ""},
+	{cluster.ErrInvalid, http.StatusBadRequest, ""},
+	{periodic.ErrUnknown, http.StatusNotFound, nothingThere},
+	{periodic.ErrNotHere, http.StatusConflict, ""},
+	{periodic.ErrRunning, http.StatusConflict, ""},
+	{access.ErrNotFound, http.StatusNotFound, nothingThere},
+	{access.ErrLastOwner, http.StatusConflict, ""},
+	{access.ErrInvalid, http.StatusBadRequest, ""},
+	{access.ErrForbidden, http.StatusForbidden, ""},
 	{read.ErrForbidden, http.StatusForbidden, "It belongs to another routing key than your token's."},
 }
 

@@ -2,10 +2,14 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/periodic"
 	"github.com/kici-go/kici/internal/source"
+	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -96,4 +100,28 @@ func (f *fakeDesk) RetryDead(_ context.Context, org, id string) error {
 func (f *fakeDesk) DiscardDead(_ context.Context, org, id string) error {
 	f.calls = append(f.calls, "discard "+org+" "+id)
 	return f.err
+}
+
+// fakeJobs is a fake of the server's periodic jobs: two, of which one fails.
+type fakeJobs struct{ ran []string }
+
+func (*fakeJobs) List(context.Context) ([]periodic.Status, error) {
+	return []periodic.Status{
+		{Job: periodic.Job{Name: "cleanup", About: "deletes <old> runs", Every: time.Hour}},
+		{
+			Job:          periodic.Job{Name: "orphans", About: "looks for what nobody owns", Every: 24 * time.Hour},
+			ScheduledJob: db.ScheduledJob{LastRunAt: time.Now().UnixMilli() - 60_000, DurationMs: 1200, Failures: 3, LastError: "disk is <full>"},
+		},
+	}, nil
+}
+
+func (f *fakeJobs) Trigger(_ context.Context, name string) (periodic.Outcome, error) {
+	f.ran = append(f.ran, name)
+	switch name {
+	case "cleanup":
+		return periodic.Outcome{Report: []string{"deleted 3 runs"}}, nil
+	case "orphans":
+		return periodic.Outcome{Err: errors.New("disk is full")}, nil
+	}
+	return periodic.Outcome{}, periodic.ErrUnknown
 }

@@ -40,6 +40,9 @@ var navigation = []placeGroup{
 	{"System", []place{
 		{id: "agents", name: "Agents", path: "/agents", key: "a", need: access.ScalerRead},
 		{id: "scalers", name: "Scalers", path: "/scalers", key: "s", need: access.ScalerRead},
+		{id: "instances", name: "Instances", path: "/instances", key: "i", need: access.RunRead},
+		{id: "settings", name: "Settings", path: "/settings", key: "p", need: access.SecretRead, unscoped: true},
+		{id: "access-log", name: "Access log", path: "/access-log", key: "l", need: access.AccessLogRead, unscoped: true},
 	}},
 }
 

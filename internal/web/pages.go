@@ -40,7 +40,11 @@ func (s *server) rerun(w http.ResponseWriter, r *http.Request, c caller) error {
 }
 
 func (s *server) audit(r *http.Request, c caller, action, target string, err error) {
-	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: access.SourceDashboard, Outcome: access.Allowed}
+	s.auditMeta(r, c, action, target, err, nil)
+}
+
+func (s *server) auditMeta(r *http.Request, c caller, action, target string, err error, meta map[string]any) {
+	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: access.SourceDashboard, Outcome: access.Allowed, Meta: meta}
 	if err != nil {
 		e.Outcome, e.Error = access.Failed, err.Error()
 	}

@@ -59,6 +59,10 @@ type Deps struct {
 	Intake   intake
 	Registry registry
 	Events   deadLetterDesk
+	Settings settings
+	Cluster  directory
+	Jobs     periodicJobs
+	People   people
 	Hub      hub
 	Base     string // base path, "" or /kici
 	Secure   func(*http.Request) bool
@@ -117,6 +121,9 @@ func New(d Deps) http.Handler {
 	s.page("POST /sources/{source}/trigger", access.RunTrigger, s.triggerSource)
 	s.registryPages()
 	s.eventPages()
+	s.settingPages()
+	s.instancePages()
+	s.page("GET /access-log", access.AccessLogRead, s.accessLog, unscoped)
 	s.page("GET /start", access.RunTrigger, s.startForm)
 	s.page("POST /start", access.RunTrigger, s.start)
 	s.mux.HandleFunc("GET /session", s.session)
@@ -130,8 +137,8 @@ type caller struct {
 	dead  int64 // dead letters that it may see
 }
 
-// page mounts a handler that needs a signed-in principal with a permission.
-func (s *server) page(pattern string, need access.Permission, h func(http.ResponseWriter, *http.Request, caller) error) {
+// page mounts a handler that needs a signed-in principal with a permission. Each of also says why it is not enough, "" when it is.
+func (s *server) page(pattern string, need access.Permission, h func(http.ResponseWriter, *http.Request, caller) error, also ...func(caller) string) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.principal(r)
 		if err != nil {
@@ -151,6 +158,12 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
 			return
 		}
+		for _, enough := range also {
+			if why := enough(c); why != "" {
+				s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, why)
+				return
+			}
+		}
 		c.dead = s.deadLetters(r, c)
 		if strings.HasSuffix(r.URL.Path, "/live") {
 			ctx, end := context.WithCancel(r.Context())
@@ -162,6 +175,22 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.answer(w, r, c, err)
 		}
 	})
+}
+
+// unscoped refuses a token that is limited to one source (ADM-5).
+func unscoped(c caller) string {
+	if c.Scoped() {
+		return "This needs a token that is not limited to one source."
+	}
+	return ""
+}
+
+// operators refuses who does not operate the cluster.
+func operators(c caller) string {
+	if !c.Operates() {
+		return "This concerns the whole cluster, and needs a token of the organisation " + access.DefaultOrg + " that is not limited to one source."
+	}
+	return ""
 }
 
 // sessionEvery is how often an open stream looks whether whoever opened it is still signed in.

@@ -20,9 +20,13 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/api/read/readtest"
+	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
+	"github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/setting"
+	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/storetest"
 )
 
@@ -153,6 +157,18 @@ func (m *memoryLogs) SearchLines(ctx context.Context, ref read.LogRef, step int,
 	return out, err
 }
 
+func newSettings(t *testing.T, st *store.Store, env service.Env) *setting.Service {
+	t.Helper()
+	s, err := setting.New(setting.Deps{Store: st, Env: env, Log: obs.Discard()})
+	if err == nil {
+		err = s.Load(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // site is a dashboard over a real store.
 type site struct {
 	t       *testing.T
@@ -162,6 +178,7 @@ type site struct {
 	intake  *fakeIntake
 	regs    *fakeRegistry
 	desk    *fakeDesk
+	jobs    *fakeJobs
 	logs    *memoryLogs
 	handler http.Handler
 }
@@ -169,10 +186,11 @@ type site struct {
 func newSite(t *testing.T, base string) *site {
 	t.Helper()
 	st := storetest.SQLite(t)
-	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, desk: &fakeDesk{}, logs: &memoryLogs{lines: map[string][]string{}}}
+	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, desk: &fakeDesk{}, jobs: &fakeJobs{}, logs: &memoryLogs{lines: map[string][]string{}}}
 	s.handler = http.StripPrefix(base, New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: func() string { return "http://ci" + base }, Logs: s.logs}),
-		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Events: s.desk, Hub: st, Base: base,
+		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Events: s.desk, Settings: newSettings(t, st, s.world.Env),
+		Cluster: cluster.NewDirectory(st, readtest.Node), Jobs: s.jobs, People: access.New(st, s.world.Env, obs.Discard()), Hub: st, Base: base,
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Log: obs.Discard(),
 	}))
 	return s
