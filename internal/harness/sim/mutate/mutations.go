@@ -25,8 +25,8 @@ var mutations = []mutation{
 	}},
 	{"early-accept", "a delivery is acknowledged before its commit", 1, []edit{
 		{
-			"internal/ingress/handler.go", "	acc, err := s.accept(r.Context(), e.row, got, repeatsOf(e.row, got, intake))",
-			"	acc, err := Accepted{ID: \"early\", DeliveryID: got.ID}, error(nil)\n	go func() { _, _ = s.accept(context.WithoutCancel(r.Context()), e.row, got, repeatsOf(e.row, got, intake)) }()",
+			"internal/ingress/handler.go", "	acc, err := s.accept(r.Context(), e.row, got, s.repeatsOf(e.row, got, intake))",
+			"	acc, err := Accepted{ID: \"early\", DeliveryID: got.ID}, error(nil)\n	go func() { _, _ = s.accept(context.WithoutCancel(r.Context()), e.row, got, s.repeatsOf(e.row, got, intake)) }()",
 		},
 	}},
 	{"forget-key", "the idempotency key of a start is not kept", 1, []edit{
