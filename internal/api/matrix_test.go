@@ -46,6 +46,8 @@ var matrix = map[string]struct {
 	"GET /jobs/{job}/why":                        {"run.read", anyToken},
 	"GET /jobs/{job}/logs/stream":                {"run.read", anyToken},
 	"GET /queue":                                 {"run.read", anyToken},
+	"POST /queue/clear":                          {"maintenance", unscoped},
+	"POST /execution/purge-stale":                {"maintenance", unscoped},
 	"GET /check-runs":                            {"run.read", anyToken},
 	"GET /agents":                                {"scaler.read", anyToken},
 	"GET /agents/{agent}":                        {"scaler.read", anyToken},

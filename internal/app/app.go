@@ -116,7 +116,6 @@ type Server struct {
 
 	registrations *registration.Service
 	schedules     *schedule.Service
-	published     int64 // version of the registry that the gauges' loop has written last
 
 	closers []closer // in the order in which they were opened
 	started chan struct{}
@@ -338,7 +337,7 @@ func (s *Server) openRooms(context.Context) error {
 		Settings: s.tuning.Fleet,
 	})
 	s.openPeriodic()
-	s.instance.Report(func() (int64, int64) { return s.settings.Version(), s.registrations.Loaded() })
+	s.instance.Report(func() (int64, int64) { return s.settings.Version(), s.registrations.Version() })
 	return nil
 }
 

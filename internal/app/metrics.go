@@ -19,7 +19,6 @@ func (s *Server) gauges(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		s.refreshGauges(ctx)
-		s.publishRegistry(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

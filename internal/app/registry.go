@@ -1,8 +1,6 @@
 package app
 
 import (
-	"context"
-
 	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/registration"
@@ -54,22 +52,4 @@ func repoRules(list []setting.RepoRule) []ingress.RepoRule {
 		out[i] = ingress.RepoRule(r)
 	}
 	return out
-}
-
-// publishRegistry writes which version of the registry this server works with, when that has changed. Nothing depends on it: whoever
-// matches looks at the version itself.
-func (s *Server) publishRegistry(ctx context.Context) {
-	version := s.registrations.Version()
-	if version == s.published {
-		return
-	}
-	err := s.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.SetInstanceRegistryVersion(ctx, version, s.data.InstanceID())
-		return err
-	})
-	if err == nil {
-		s.published = version
-	} else if ctx.Err() == nil {
-		s.log.Warn("publish the registry's version", "component", "app", "err", err)
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/client"
-	"github.com/kici-go/kici/internal/store/db"
-	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
 const secondly = `name: secondly
@@ -80,29 +78,5 @@ func (w *world) eventually(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.t.Fatal("in vain: " + what)
 		}
-	}
-}
-
-func TestTheRegistrysVersionIsPublished(t *testing.T) {
-	s, err := NewServer(t.Context(), Options{DataDir: t.TempDir(), AllowRoot: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	scope := db.WorkflowRegistration{OrgID: "default", RoutingKey: "k", Repo: "r", CommitSha: "c"}
-	if _, err := s.registrations.Register(t.Context(), scope, []lock.Workflow{{Name: "a", On: []lock.Trigger{{Type: "push"}}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, _, err := s.registrations.ByID(t.Context(), "x"); err != nil { // loads
-		t.Fatal(err)
-	}
-	s.publishRegistry(t.Context())
-	self, err := s.store.Read().ClusterInstance(t.Context(), s.data.InstanceID())
-	if err != nil || self.RegistryVersion != 1 {
-		t.Errorf("%+v %v", self, err)
 	}
 }

@@ -278,19 +278,6 @@ func (q *Queries) RegistryVersion(ctx context.Context) (int64, error) {
 	return version, err
 }
 
-const setInstanceRegistryVersion = `-- name: SetInstanceRegistryVersion :execrows
-UPDATE cluster_instances SET registry_version = $1 WHERE instance_id = $2 AND registry_version <> $1
-`
-
-// What an instance has loaded, so that people see who lags behind (REG-3).
-func (q *Queries) SetInstanceRegistryVersion(ctx context.Context, version int64, instanceID string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, setInstanceRegistryVersion, version, instanceID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const setRegistrationDisabled = `-- name: SetRegistrationDisabled :execrows
 UPDATE workflow_registrations SET disabled = $1
 WHERE org_id = $2 AND id = $3 AND disabled <> $1

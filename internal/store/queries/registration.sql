@@ -55,7 +55,3 @@ SELECT version FROM registry_versions WHERE id = 'default';
 -- name: BumpRegistryVersion :exec
 INSERT INTO registry_versions (id, version) VALUES ('default', 1)
 ON CONFLICT (id) DO UPDATE SET version = registry_versions.version + 1;
-
--- name: SetInstanceRegistryVersion :execrows
--- What an instance has loaded, so that people see who lags behind (REG-3).
-UPDATE cluster_instances SET registry_version = sqlc.arg(version) WHERE instance_id = sqlc.arg(instance_id) AND registry_version <> sqlc.arg(version);
