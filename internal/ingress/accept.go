@@ -107,7 +107,7 @@ func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, again r
 	if out.Duplicate {
 		s.d.Metrics.DedupHits.Inc()
 	} else {
-		s.admission.accepted()
+		s.admission.accepted(p.OrgID)
 		s.d.Metrics.WebhooksReceived.WithLabelValues(p.Kind, eventLabel(p.Event)).Inc()
 	}
 	return out, nil

@@ -2,6 +2,8 @@ package ingress
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +22,8 @@ type admission struct {
 	mu       sync.Mutex
 	rates    map[string]*limiter // by source id
 	open     int64               // rows when last counted, and accepted since
+	byOrg    map[string]int64    // likewise, by organisation
+	orgs     int64               // organisations that there are
 	counted  time.Time
 	counting bool
 	shed     map[string]*shedLog // by reason
@@ -99,30 +103,55 @@ func (a *admission) allow(sourceID string, rpm int, now time.Time) (ok bool, wai
 	return false, wait
 }
 
-// full reports whether as many deliveries wait as may, by a count that one caller renews every recount.
-func (a *admission) full(ctx context.Context, q *db.Queries, now time.Time) (bool, error) {
+// full reports whether as many deliveries wait as may, altogether or of this organisation, by a count that one caller renews every
+// recount.
+func (a *admission) full(ctx context.Context, q *db.Queries, org string, now time.Time) (bool, error) {
 	a.mu.Lock()
 	stale := (now.Sub(a.counted) >= recount || now.Before(a.counted)) && !a.counting
-	open := a.open
 	a.counting = a.counting || stale
 	a.mu.Unlock()
-	if !stale {
-		return open >= a.limits.MaxOpen, nil
+	if stale {
+		rows, orgs, err := countOpen(ctx, q, a.limits.MaxOpen)
+		a.mu.Lock()
+		a.counting = false
+		if err == nil {
+			a.open, a.byOrg, a.orgs, a.counted = 0, map[string]int64{}, orgs, now
+			for _, r := range rows {
+				a.open += r.Waiting
+				a.byOrg[r.OrgID] = r.Waiting
+			}
+		}
+		a.mu.Unlock()
+		if err != nil {
+			return false, err
+		}
 	}
-	n, err := q.CountOpenDeliveries(ctx, int32(min(a.limits.MaxOpen+1, 1<<31-1)))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counting = false
-	if err != nil {
-		return false, err
+	return a.open >= a.limits.MaxOpen || a.byOrg[org] >= mayWait(a.limits.MaxOpen, a.orgs), nil
+}
+
+func countOpen(ctx context.Context, q *db.Queries, limit int64) (rows []db.CountOpenDeliveriesByOrgRow, orgs int64, err error) {
+	if rows, err = q.CountOpenDeliveriesByOrg(ctx, int32(min(limit+1, 1<<31-1))); err != nil {
+		return nil, 0, err
 	}
-	a.open, a.counted = n, now
-	return n >= a.limits.MaxOpen, nil
+	orgs, err = q.CountOrgs(ctx)
+	return rows, orgs, err
 }
 
 // accepted counts one more until the next count.
-func (a *admission) accepted() {
+func (a *admission) accepted(org string) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.open++
-	a.mu.Unlock()
+	if a.byOrg != nil {
+		a.byOrg[org]++
+	}
+}
+
+// waiting are the organisations that have deliveries waiting, as last counted, in order.
+func (a *admission) waiting() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.byOrg))
 }

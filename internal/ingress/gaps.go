@@ -197,7 +197,7 @@ func gapID(ref, sha string) string {
 // startMissed makes deliveries of missed pushes. What is made is recorded as seen; the rest comes with the next look.
 func (s *Service) startMissed(ctx context.Context, l *look) error {
 	for _, h := range l.moves.Missed {
-		if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
+		if full, err := s.admission.full(ctx, s.d.Store.Read(), l.entry.row.OrgID, s.d.Env.Now()); err != nil {
 			return err
 		} else if full {
 			l.soon = true

@@ -98,7 +98,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, find finder) an
 	if ok, wait := s.admission.allow(e.row.ID, intake.RPM, s.d.Env.Now()); !ok {
 		return s.shed("rate", fmt.Sprintf("more than %d requests a minute", intake.RPM), int(math.Ceil(wait.Seconds())))
 	}
-	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
+	if full, err := s.admission.full(ctx, s.d.Store.Read(), e.row.OrgID, s.d.Env.Now()); err != nil {
 		s.log.Error("count open deliveries", "err", err)
 		return refuse(http.StatusInternalServerError, "the delivery could not be stored; deliver again")
 	} else if full {

@@ -181,6 +181,7 @@ type Service struct {
 	locks     *lockCache
 	queue     *queue
 	held      *claims
+	turn      int // of the claims, so that another organisation comes first each time; the claiming loop's own
 }
 
 // New returns the room. Run starts its work.

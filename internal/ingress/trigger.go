@@ -61,7 +61,7 @@ func (s *Service) Trigger(ctx context.Context, t TriggerRequest) (deliveryID str
 	if ev.Ref == "" {
 		return "", invalid("%q is a commit: only a branch or a tag can be pushed", short(t.Ref, 200))
 	}
-	if full, err := s.admission.full(ctx, s.d.Store.Read(), s.d.Env.Now()); err != nil {
+	if full, err := s.admission.full(ctx, s.d.Store.Read(), t.OrgID, s.d.Env.Now()); err != nil {
 		return "", err
 	} else if full {
 		s.countShed(capFull, "too many deliveries are waiting")

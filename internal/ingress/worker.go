@@ -106,11 +106,10 @@ func (s *Service) claimSome(ctx context.Context, n int) error {
 	var rows []db.Delivery
 	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
 		var err error
-		rows, err = tx.ClaimDeliveries(ctx, db.ClaimDeliveriesParams{
-			ClaimedBy: s.d.InstanceID, ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), Now: tx.Now(), MaxRows: int32(n),
-		})
+		rows, err = s.take(ctx, tx, n)
 		return err
 	})
+	s.turn++
 	if err != nil {
 		rows = nil
 	}
@@ -125,6 +124,27 @@ func (s *Service) claimSome(ctx context.Context, n int) error {
 		return fmt.Errorf("claim deliveries: %w", err)
 	}
 	return nil
+}
+
+// take claims up to n deliveries: first each waiting organisation's share, then whatever came first.
+func (s *Service) take(ctx context.Context, tx *store.Tx, n int) ([]db.Delivery, error) {
+	var rows []db.Delivery
+	claim := func(org string, n int) error {
+		more, err := tx.ClaimDeliveries(ctx, db.ClaimDeliveriesParams{
+			ClaimedBy: s.d.InstanceID, ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), Now: tx.Now(), OnlyOrg: org, MaxRows: int32(n),
+		})
+		rows = append(rows, more...)
+		return err
+	}
+	for _, p := range shares(s.admission.waiting(), n, s.turn) {
+		if err := claim(p.org, p.n); err != nil {
+			return nil, err
+		}
+	}
+	if len(rows) == n {
+		return rows, nil
+	}
+	return rows, claim("", n-len(rows))
 }
 
 // enqueue hands a claimed delivery, which has a slot, to the workers; its claim is renewed from here on. dequeue is the end of both.

@@ -16,7 +16,8 @@ UPDATE deliveries SET status = 'processing', claimed_by = $1, claimed_until = $2
 WHERE id IN (
   SELECT d.id FROM deliveries d
   WHERE d.finished_at IS NULL AND d.next_attempt_at <= $3 AND d.claimed_until <= $3
-  ORDER BY d.next_attempt_at, d.id LIMIT CAST($4 AS INTEGER)
+    AND (CAST($4 AS TEXT) = '' OR d.org_id = CAST($4 AS TEXT))
+  ORDER BY d.next_attempt_at, d.id LIMIT CAST($5 AS INTEGER)
   FOR UPDATE SKIP LOCKED)
 RETURNING id, org_id, delivery_id, source_id, routing_key, kind, event, action, repo, ref, sha, status, duplicates, body_encoding, body_size, body_sha256, received_at, claimed_by, claimed_until, attempts, next_attempt_at, finished_at, matched, run_id, error, headers, decisions, body
 `
@@ -25,6 +26,7 @@ type ClaimDeliveriesParams struct {
 	ClaimedBy    string
 	ClaimedUntil int64
 	Now          int64
+	OnlyOrg      string
 	MaxRows      int32
 }
 
@@ -34,6 +36,7 @@ func (q *Queries) ClaimDeliveries(ctx context.Context, arg ClaimDeliveriesParams
 		arg.ClaimedBy,
 		arg.ClaimedUntil,
 		arg.Now,
+		arg.OnlyOrg,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -147,6 +150,40 @@ func (q *Queries) CountOpenDeliveries(ctx context.Context, maxRows int32) (int64
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const countOpenDeliveriesByOrg = `-- name: CountOpenDeliveriesByOrg :many
+SELECT o.org_id, COUNT(*) AS waiting FROM (
+  SELECT d.org_id FROM deliveries d WHERE d.finished_at IS NULL LIMIT CAST($1 AS INTEGER)
+) AS o GROUP BY o.org_id
+`
+
+type CountOpenDeliveriesByOrgRow struct {
+	OrgID   string
+	Waiting int64
+}
+
+func (q *Queries) CountOpenDeliveriesByOrg(ctx context.Context, maxRows int32) ([]CountOpenDeliveriesByOrgRow, error) {
+	rows, err := q.db.QueryContext(ctx, countOpenDeliveriesByOrg, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountOpenDeliveriesByOrgRow{}
+	for rows.Next() {
+		var i CountOpenDeliveriesByOrgRow
+		if err := rows.Scan(&i.OrgID, &i.Waiting); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const deliveryBySenderID = `-- name: DeliveryBySenderID :one

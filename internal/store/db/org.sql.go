@@ -9,6 +9,17 @@ import (
 	"context"
 )
 
+const countOrgs = `-- name: CountOrgs :one
+SELECT COUNT(*) FROM orgs
+`
+
+func (q *Queries) CountOrgs(ctx context.Context) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countOrgs)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const insertOrg = `-- name: InsertOrg :exec
 INSERT INTO orgs (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING
 `

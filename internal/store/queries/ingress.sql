@@ -27,6 +27,7 @@ UPDATE deliveries SET status = 'processing', claimed_by = sqlc.arg(claimed_by), 
 WHERE id IN (
   SELECT d.id FROM deliveries d
   WHERE d.finished_at IS NULL AND d.next_attempt_at <= sqlc.arg(now) AND d.claimed_until <= sqlc.arg(now)
+    AND (CAST(sqlc.arg(only_org) AS TEXT) = '' OR d.org_id = CAST(sqlc.arg(only_org) AS TEXT))
   ORDER BY d.next_attempt_at, d.id LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)
   FOR UPDATE SKIP LOCKED)
 RETURNING *;
@@ -61,6 +62,11 @@ WHERE org_id = sqlc.arg(org_id) AND id = sqlc.arg(id) AND status = 'failed';
 
 -- name: CountOpenDeliveries :one
 SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)) AS o;
+
+-- name: CountOpenDeliveriesByOrg :many
+SELECT o.org_id, COUNT(*) AS waiting FROM (
+  SELECT d.org_id FROM deliveries d WHERE d.finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)
+) AS o GROUP BY o.org_id;
 
 -- name: OpenDeliveryOfSource :many
 SELECT id FROM deliveries WHERE finished_at IS NULL AND source_id = $1 LIMIT 1;
