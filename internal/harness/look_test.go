@@ -23,7 +23,7 @@ var shots = []string{"runs", "run", "job", "queue", "agents", "scalers", "source
 var moreShots = []string{"timeline", "events", "event", "workflows", "schedules", "instances", "cluster settings", "access log"}
 
 const (
-	maxPicture  = 90 << 10 // bytes of one
+	maxPicture  = 120 << 10 // bytes of one
 	maxPictures = 2300 << 10
 	pictures    = "../../docs/pictures"
 )

@@ -114,6 +114,7 @@ func (p *painting) emitted() {
 }
 
 func (p *painting) claim(id string) {
+	p.sweep()
 	now := sql.NullInt64{Int64: time.Now().UnixMilli(), Valid: true}
 	p.Write(func(tx *store.Tx) error {
 		_, err := tx.ClaimEvents(p.t.Context(), db.ClaimEventsParams{Now: now, ClaimedBy: id, MaxAttempts: 5, MaxRows: 100})
@@ -195,9 +196,30 @@ func (p *painting) people() {
 	})
 }
 
+// sweep ends the events of runs and jobs, for which nobody waits.
+func (p *painting) sweep() {
+	p.Write(func(tx *store.Tx) error {
+		for _, name := range []string{"__job_complete", "__workflow_complete"} {
+			if _, err := tx.SweepEvents(p.t.Context(), db.SweepEventsParams{ProcessedAt: sql.NullInt64{Int64: tx.Now(), Valid: true}, OrgID: readtest.Org, EventName: name, MaxRows: 1000}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // lead makes the instances ready, and one of them drain.
 func (p *painting) lead() {
+	p.sweep()
 	p.Write(func(tx *store.Tx) error {
+		for _, n := range []string{"build-1", "build-2", "gpu-1"} {
+			if _, err := tx.SetInstanceReady(p.t.Context(), tx.Now(), n); err != nil {
+				return err
+			}
+			if _, err := tx.BeatInstanceWith(p.t.Context(), db.BeatInstanceWithParams{Now: tx.Now(), InstanceID: n, SettingsVersion: map[string]int64{"build-1": 1, "gpu-1": 1}[n], RegistryVersion: 8}); err != nil {
+				return err
+			}
+		}
 		_, err := tx.SetInstanceDraining(p.t.Context(), true, "gpu-1")
 		return err
 	})

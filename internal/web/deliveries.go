@@ -268,8 +268,12 @@ func silence(d client.Delivery) string {
 		return "The commit has no workflows: neither a lock file nor anything in .kici/workflows. `kici init` writes a first one."
 	case "processed":
 		return "No registered workflow has a trigger for this event. A push to the default branch of a source registers its workflows."
+	case "lockfile_corrupt":
+		return "The commit's workflows cannot be read, so none of them was asked; what is wrong with them stands above."
+	case "failed":
+		return "It failed before any workflow was asked; the error above says at what."
 	}
-	return ""
+	return "No workflow was asked."
 }
 
 func (s *server) delivery(w http.ResponseWriter, r *http.Request, c caller) error {

@@ -284,6 +284,14 @@ func (v deadView) headline() string {
 	return count(int(v.Count), "event could not be routed", "events could not be routed")
 }
 
+// explanation is what became of an event, without what stands above it already.
+func (v eventView) explanation() []string {
+	if v.From != nil && len(v.Event.Explanation) > 1 {
+		return v.Event.Explanation[1:] // who emitted it
+	}
+	return v.Event.Explanation
+}
+
 func deadWord(e client.Event) string {
 	if e.DeadReason == event.DeadNotRetryable {
 		return "cannot be mended by repeating"

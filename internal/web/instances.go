@@ -96,15 +96,22 @@ func (s *server) instancesView(ctx context.Context, c caller) (instancesView, er
 
 // headline answers whether the cluster is well.
 func (v instancesView) headline() string {
-	live := 0
+	live, drains := 0, 0
 	for _, m := range v.Members {
 		if m.Live {
 			live++
+			if m.Draining {
+				drains++
+			}
 		}
+	}
+	draining := ""
+	if drains > 0 {
+		draining = "; " + count(drains, "takes no new work", "take no new work")
 	}
 	switch {
 	case v.Health == cluster.Healthy:
-		return count(live, "instance, and all is well", "instances, and all is well")
+		return count(live, "instance, and all is well", "instances, and all is well") + draining
 	case v.Reason != "":
 		return upperFirst(v.Reason)
 	}

@@ -154,6 +154,10 @@ func entryWord(e client.TimelineEntry) string {
 		return "ended"
 	case "run_started":
 		return "started"
+	case "acked":
+		return "accepted"
+	case "unassigned":
+		return "taken away"
 	case "event_emitted":
 		return "event"
 	case "started_run":

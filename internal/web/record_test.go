@@ -72,7 +72,7 @@ func TestARunThatIsHeldSaysWhoHoldsIt(t *testing.T) {
 	two := s.world.Run(readtest.NewRun{Concurrency: group("prod")})
 	s.world.Run(readtest.NewRun{Concurrency: group("prod")})
 	text := s.page("/runs/" + two)
-	for _, want := range []string{"Held back by the concurrency group", `href="/runs/` + one + `"`, "this: next", "1 place, 2 wait", `href="/queue#held"`} {
+	for _, want := range []string{"#2 waits for the concurrency group prod", "Held back by the concurrency group", `href="/runs/` + one + `"`, "this: next", "1 place, 2 wait", `href="/queue#held"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}

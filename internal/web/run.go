@@ -11,6 +11,7 @@ import (
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -176,6 +177,8 @@ func (v runView) answer() answer {
 	a := answer{Text: fmt.Sprintf("#%d ", v.Run.Number), Step: allSteps}
 	bad, now, waits := v.pick("failed"), v.pick("running"), v.pick("queued", "held")
 	switch {
+	case len(v.Held) > 0 && v.Run.StartedAt == nil && v.Run.Status != string(ci.RunCancelling):
+		a.Text += "waits for the concurrency group " + v.Held[0].Key
 	case v.Run.Display.Class == "failed" && bad.n > 0:
 		return v.failed(a, bad)
 	case v.Run.Display.Class == "failed":
