@@ -90,7 +90,8 @@ var never = []struct{ what, query string }{
 	{"event twice", `SELECT source_run_id, COUNT(*) FROM kici_events WHERE event_name = '__workflow_complete' GROUP BY source_run_id HAVING COUNT(*) > 1`},
 	{"event missing", `SELECT id, status FROM execution_jobs j WHERE finished_at IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM kici_events e WHERE e.source_job_id = j.id AND e.event_name = '__job_complete')
-		AND (SELECT chain_depth FROM execution_runs r WHERE r.id = j.run_id) < 10`},
+		AND NOT EXISTS (SELECT 1 FROM execution_runs r WHERE r.id = j.run_id AND r.chain_depth >= 9)
+		AND NOT (j.attempt = 0 AND EXISTS (SELECT 1 FROM execution_runs r WHERE r.id = j.run_id AND r.original_run_id IS NOT NULL))`}, // taken over by a rerun: told when it ended
 	{"verdict", `SELECT r.id, r.status, j.name, j.status FROM execution_runs r JOIN execution_jobs j ON j.run_id = r.id WHERE r.status = 'success'
 		AND j.status IN ('failed', 'timed_out_stale', 'unroutable', 'drift_dropped', 'cancelled') AND NOT j.allowed_failure`},
 	{"verdict", `SELECT r.id, r.status FROM execution_runs r WHERE r.status = 'failed' AND init_failure = '' AND NOT EXISTS (SELECT 1 FROM execution_jobs j
