@@ -277,6 +277,8 @@ func (b *browser) everyPage(demo, slow string) {
 	pages := []string{
 		"/runs", "/runs?status=failed&q=nothing", "/runs/" + demo, "/runs/" + slow, "/runs/" + slow + "?job=" + b.w.jobOf(slow, "wait"),
 		"/queue", "/agents", "/agents?all=1", "/scalers", "/deliveries", "/deliveries/" + deliveries.Deliveries[0].ID,
+		"/runs/" + demo + "/timeline", "/events", "/events/dead", "/workflows", "/schedules", "/instances", "/instances/jobs", "/settings", "/settings/cluster",
+		"/settings/tokens", "/settings/organisations", "/access-log",
 	}
 	for _, width := range []int64{1280, 400} {
 		for _, scheme := range []string{"light", "dark"} {

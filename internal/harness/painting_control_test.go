@@ -208,19 +208,22 @@ func (p *painting) sweep() {
 	})
 }
 
-// lead makes the instances ready, and one of them drain.
+// lead makes the instances ready, and one more that drains.
 func (p *painting) lead() {
 	p.sweep()
 	p.Write(func(tx *store.Tx) error {
-		for _, n := range []string{"build-1", "build-2", "gpu-1"} {
+		if err := tx.StartInstance(p.t.Context(), db.StartInstanceParams{InstanceID: "build-3", Name: "build-3", Version: "1", Url: "http://x", Now: tx.Now()}); err != nil {
+			return err
+		}
+		for _, n := range []string{"build-1", "build-2", "build-3", "gpu-1"} {
 			if _, err := tx.SetInstanceReady(p.t.Context(), tx.Now(), n); err != nil {
 				return err
 			}
-			if _, err := tx.BeatInstanceWith(p.t.Context(), db.BeatInstanceWithParams{Now: tx.Now(), InstanceID: n, SettingsVersion: map[string]int64{"build-1": 1, "gpu-1": 1}[n], RegistryVersion: 8}); err != nil {
+			if _, err := tx.BeatInstanceWith(p.t.Context(), db.BeatInstanceWithParams{Now: tx.Now(), InstanceID: n, SettingsVersion: map[string]int64{"build-1": 1, "gpu-1": 1, "build-3": 1}[n], RegistryVersion: 8}); err != nil {
 				return err
 			}
 		}
-		_, err := tx.SetInstanceDraining(p.t.Context(), true, "gpu-1")
+		_, err := tx.SetInstanceDraining(p.t.Context(), true, "build-3")
 		return err
 	})
 }

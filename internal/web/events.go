@@ -37,14 +37,17 @@ func (s *server) eventPages() {
 }
 
 // eventFilter is which events the list shows; it travels in the query. Since is one of sinces.
-type eventFilter struct{ Name, Outcome, Since, Cursor string }
+type eventFilter struct {
+	Name, Outcome, Since, Cursor string
+	Foreign                      bool // only those that kici itself did not emit
+}
 
 func eventFilterOf(q url.Values) eventFilter {
 	get := func(name string) string {
 		v := strings.TrimSpace(q.Get(name))
 		return strings.ToValidUTF8(v[:min(len(v), maxFilter)], "")
 	}
-	f := eventFilter{get("name"), get("outcome"), get("since"), get("cursor")}
+	f := eventFilter{get("name"), get("outcome"), get("since"), get("cursor"), q.Get("by") == byOthers}
 	if !slices.Contains(event.Outcomes, f.Outcome) {
 		f.Outcome = ""
 	}
@@ -53,6 +56,9 @@ func eventFilterOf(q url.Values) eventFilter {
 	}
 	return f
 }
+
+// byOthers is the list without the events of kici itself.
+const byOthers = "others"
 
 // sinces are how far back the form lets one look.
 var sinces = []struct {
@@ -71,12 +77,23 @@ func (f eventFilter) from(now time.Time) int64 {
 }
 
 func (f eventFilter) query() string {
-	return queryOf("name", f.Name, "outcome", f.Outcome, "since", f.Since, "cursor", f.Cursor)
+	by := ""
+	if f.Foreign {
+		by = byOthers
+	}
+	return queryOf("name", f.Name, "outcome", f.Outcome, "since", f.Since, "by", by, "cursor", f.Cursor)
 }
 
 func (f eventFilter) at(cursor string) eventFilter { f.Cursor = cursor; return f }
 
 func (f eventFilter) any() bool { return f.Name+f.Outcome+f.Since != "" }
+
+func (f eventFilter) tab() string {
+	if f.Foreign {
+		return byOthers
+	}
+	return "all"
+}
 
 // outcomeWord is an outcome as the form offers it (EVT-24).
 func outcomeWord(outcome string) string {
@@ -180,7 +197,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, c caller) error 
 }
 
 func (s *server) eventsView(ctx context.Context, c caller, f eventFilter) (eventsView, error) {
-	list, err := s.Reads.Events(ctx, c.scope, read.EventFilter{Name: f.Name, Outcome: f.Outcome, Since: f.from(time.Now()), After: f.Cursor, Limit: 50})
+	list, err := s.Reads.Events(ctx, c.scope, read.EventFilter{Name: f.Name, Outcome: f.Outcome, Foreign: f.Foreign, Since: f.from(time.Now()), After: f.Cursor, Limit: 50})
 	return eventsView{page: s.frame(c, navEvents, "Events"), Filter: f, Events: list.Events, Next: list.NextCursor, Live: f.Cursor == ""}, err
 }
 
@@ -274,7 +291,7 @@ func eventTabs(dead int64, here string) []tab {
 	if dead > 0 {
 		name = fmt.Sprintf("Dead letters (%d)", dead)
 	}
-	return []tab{{"All events", "/events", here == "all"}, {name, "/events/dead", here == "dead"}}
+	return []tab{{"All events", "/events", here == "all"}, {"Of steps and people", "/events?by=" + byOthers, here == byOthers}, {name, "/events/dead", here == "dead"}}
 }
 
 func (v deadView) headline() string {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"net/http"
@@ -23,7 +24,7 @@ func (s *site) emit(e db.InsertEventParams, outcome, deadReason string) {
 		if e.OrgID == "" {
 			e.OrgID = readtest.Org
 		}
-		e.TargetRepos, e.CreatedAt, e.ExpiresAt, e.Emitter = "[]", tx.Now(), tx.Now()+1000_000, event.EmitterStep
+		e.TargetRepos, e.CreatedAt, e.ExpiresAt, e.Emitter = "[]", tx.Now(), tx.Now()+1000_000, cmp.Or(e.Emitter, event.EmitterStep)
 		if e.Payload == "" {
 			e.Payload = `{"version":"<script>alert(1)</script>"}`
 		}
@@ -63,6 +64,10 @@ func TestEventsAreListedAndFiltered(t *testing.T) {
 				t.Errorf("%q shows %s: %v", query, id, got)
 			}
 		}
+	}
+	s.emit(db.InsertEventParams{ID: "e5", EventName: "__job_complete", SourceRoutingKey: readtest.Key, Emitter: event.EmitterOrchestrator}, "", "")
+	if text := s.page("/ci/events?by=others"); strings.Contains(text, "__job_complete") || !strings.Contains(text, "deploy.done") || !strings.Contains(text, `name="by" value="others"`) {
+		t.Error("the list of others' events shows kici's own, or not theirs")
 	}
 	text := s.page("/ci/events")
 	for _, want := range []string{"deploy.&lt;b&gt;ready", "not trusted by those that wait", "dead letter", ">pending<", `class="badge"`, "1 event could not be routed"} {

@@ -19,6 +19,7 @@ const (
 // EventFilter narrows a list of events. Since and Before are UTC ms, 0 for none; After is the id of the last event of the page before.
 type EventFilter struct {
 	Name, Outcome string
+	Foreign       bool // only those that kici itself did not emit
 	Since, Before int64
 	After         string
 	Limit         int
@@ -43,14 +44,18 @@ func (r *Reads) Events(ctx context.Context, s Scope, f EventFilter) (client.Even
 			}
 			from = older(from, position{rows[0].CreatedAt, rows[0].ID})
 		}
-		look := lookAt{limit: limit, since: f.Since, all: s.RoutingKey+f.Name+f.Outcome == "", floor: func(p position, n int32) (position, error) {
+		own := ""
+		if f.Foreign {
+			own = event.EmitterOrchestrator
+		}
+		look := lookAt{limit: limit, since: f.Since, all: s.RoutingKey+f.Name+f.Outcome+own == "", floor: func(p position, n int32) (position, error) {
 			x, err := q.ReadEventsFloor(ctx, db.ReadEventsFloorParams{OrgID: s.OrgID, BeforeAt: p.at, BeforeID: p.id, MaxRows: n})
 			return position{x.CreatedAt, x.ID}, err
 		}}
 		rows, next, err := page(look, from, func(floor position) ([]db.ReadEventsRow, error) {
 			return q.ReadEvents(ctx, db.ReadEventsParams{
 				OrgID: s.OrgID, BeforeAt: from.at, BeforeID: from.id, FloorAt: floor.at, FloorID: floor.id, RoutingKey: s.RoutingKey,
-				Name: f.Name, Outcome: f.Outcome, MaxRows: int32(limit + 1),
+				Name: f.Name, Outcome: f.Outcome, NotEmitter: own, MaxRows: int32(limit + 1),
 			})
 		}, func(x db.ReadEventsRow) position { return position{x.CreatedAt, x.ID} })
 		if err != nil {

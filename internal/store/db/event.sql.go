@@ -1062,8 +1062,9 @@ WHERE e.org_id = $1
   AND (CAST($6 AS TEXT) = '' OR e.source_routing_key = CAST($6 AS TEXT))
   AND (CAST($7 AS TEXT) = '' OR e.event_name = CAST($7 AS TEXT))
   AND (CAST($8 AS TEXT) = '' OR e.match_outcome = CAST($8 AS TEXT))
+  AND (CAST($9 AS TEXT) = '' OR e.emitter <> CAST($9 AS TEXT))
 ORDER BY e.created_at DESC, e.id DESC
-LIMIT $9
+LIMIT $10
 `
 
 type ReadEventsParams struct {
@@ -1075,6 +1076,7 @@ type ReadEventsParams struct {
 	RoutingKey string
 	Name       string
 	Outcome    string
+	NotEmitter string
 	MaxRows    int32
 }
 
@@ -1117,6 +1119,7 @@ func (q *Queries) ReadEvents(ctx context.Context, arg ReadEventsParams) ([]ReadE
 		arg.RoutingKey,
 		arg.Name,
 		arg.Outcome,
+		arg.NotEmitter,
 		arg.MaxRows,
 	)
 	if err != nil {

@@ -218,6 +218,7 @@ WHERE e.org_id = sqlc.arg(org_id)
   AND (CAST(sqlc.arg(routing_key) AS TEXT) = '' OR e.source_routing_key = CAST(sqlc.arg(routing_key) AS TEXT))
   AND (CAST(sqlc.arg(name) AS TEXT) = '' OR e.event_name = CAST(sqlc.arg(name) AS TEXT))
   AND (CAST(sqlc.arg(outcome) AS TEXT) = '' OR e.match_outcome = CAST(sqlc.arg(outcome) AS TEXT))
+  AND (CAST(sqlc.arg(not_emitter) AS TEXT) = '' OR e.emitter <> CAST(sqlc.arg(not_emitter) AS TEXT))
 ORDER BY e.created_at DESC, e.id DESC
 LIMIT sqlc.arg(max_rows);
 
