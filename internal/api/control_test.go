@@ -104,7 +104,7 @@ func TestClusterSettings(t *testing.T) {
 			`[]`:                      "",
 			`{"globalEvalWaitTimeoutMs":1000,"queueMaxDepth":99}`: "must be greater",
 		} {
-			if status, text := r.do("PATCH", admin+"/cluster-settings", "admin", body); status != 400 || !strings.Contains(text, says) {
+			if status, text = r.do("PATCH", admin+"/cluster-settings", "admin", body); status != 400 || !strings.Contains(text, says) {
 				t.Errorf("%s: %d %s", body, status, text)
 			}
 		}

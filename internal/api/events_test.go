@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -188,7 +189,7 @@ func TestEmitEvent(t *testing.T) {
 	}
 	// As a source; a scoped token is always its own source.
 	for token, body := range map[string]string{"admin": `{"name":"deploy","source":"shop"}`, "owner/github:1": `{"name":"deploy"}`} {
-		status, text := emit(token, body)
+		status, text = emit(token, body)
 		if status != 201 {
 			t.Fatalf("%s: %d %s", token, status, text)
 		}
@@ -197,28 +198,28 @@ func TestEmitEvent(t *testing.T) {
 			t.Errorf("%s: %s", token, text)
 		}
 	}
-	if status, text := emit("owner/"+readtest.Key, `{"name":"deploy","source":"shop"}`); status != 403 {
+	if status, text = emit("owner/"+readtest.Key, `{"name":"deploy","source":"shop"}`); status != 403 {
 		t.Errorf("as another source: %d %s", status, text)
 	}
 	// XC-42 for the route: refused, naming the prefix.
 	for name, prefix := range map[string]string{"__schedule_fire": `\"__\"`, "kici.scaler.scale-up": `\"kici.\"`} {
-		if status, text := emit("owner", `{"name":"`+name+`"}`); status != 400 || !strings.Contains(text, prefix) {
+		if status, text = emit("owner", `{"name":"`+name+`"}`); status != 400 || !strings.Contains(text, prefix) {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
 	}
 	for _, body := range []string{`{"name":""}`, `{"name":"a b"}`, `{"name":"x","payload":[1]}`, `{"name":"x","targetRepos":[""]}`, `{}`} {
-		if status, text := emit("owner", body); status != 400 {
+		if status, text = emit("owner", body); status != 400 {
 			t.Errorf("%s: %d %s", body, status, text)
 		}
 	}
 	// A repeated request emits once.
 	var ids []string
 	for range 2 {
-		req := httptest.NewRequest("POST", admin+"/events/emit", strings.NewReader(`{"name":"once"}`))
+		req := httptest.NewRequest(http.MethodPost, admin+"/events/emit", strings.NewReader(`{"name":"once"}`))
 		req.Header.Set("Authorization", "Bearer owner")
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", "k1")
-		_, text := r.send(req)
+		_, text = r.send(req)
 		ids = append(ids, decode[client.EmittedEvent](t, text).EventID)
 	}
 	if ids[0] == "" || ids[0] != ids[1] {

@@ -221,7 +221,7 @@ func TestRetryDelayIsFullJitter(t *testing.T) {
 			t.Errorf("attempt %d: delays from %s to %s, want all of [0, %s)", attempts, low, high, most)
 		}
 	}
-	if retryDelay("e", 3) != retryDelay("e", 3) {
+	if first := retryDelay("e", 3); first != retryDelay("e", 3) {
 		t.Error("the same attempt has two delays")
 	}
 }

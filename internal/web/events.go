@@ -126,10 +126,10 @@ func eventStatus(e client.Event) (class, word string) {
 	case event.StatePending:
 		return "queued", "pending"
 	}
-	switch {
-	case e.Outcome == event.OutcomeMatched:
+	switch e.Outcome {
+	case event.OutcomeMatched:
 		return "success", "processed"
-	case e.Outcome == event.OutcomeBuffered:
+	case event.OutcomeBuffered:
 		return "held", "buffered"
 	}
 	return "skipped", "processed"
@@ -173,10 +173,10 @@ func eventHeadline(e client.Event) string {
 
 // emitterLine says who emitted an event, without a link.
 func emitterLine(e client.Event) string {
-	switch {
-	case e.Emitter == event.EmitterStep:
+	switch e.Emitter {
+	case event.EmitterStep:
 		return "a step"
-	case e.Emitter == event.EmitterOperator:
+	case event.EmitterOperator:
 		return cmp.Or(e.Actor, "somebody")
 	}
 	return "kici"

@@ -92,8 +92,8 @@ func TestTheSettingsOfAnOrganisationAreItsOwn(t *testing.T) {
 	if text := s.page("/settings"); !strings.Contains(text, "acme/*") || strings.Contains(text, `href="/settings/cluster"`) {
 		t.Error("its own setting is missing, or it sees the cluster's")
 	}
-	for _, path := range []string{"/settings/cluster", "/settings/organisations", "/instances/jobs", "POST /settings/cluster/key/queueMaxDepth", "POST /instances/x/drain", "POST /instances/jobs/cleanup/run"} {
-		method, path, ok := strings.Cut(path, " ")
+	for _, door := range []string{"/settings/cluster", "/settings/organisations", "/instances/jobs", "POST /settings/cluster/key/queueMaxDepth", "POST /instances/x/drain", "POST /instances/jobs/cleanup/run"} {
+		method, path, ok := strings.Cut(door, " ")
 		if !ok {
 			method, path = http.MethodGet, method
 		}

@@ -114,8 +114,8 @@ func TestAWorkflowSaysWhatStartsItAndCanBeRun(t *testing.T) {
 		t.Error(said)
 	}
 	s.doors.scope = readtest.Other
-	for _, path := range []string{"/workflows/" + id, "POST /workflows/" + id + "/run", "POST /workflows/" + id + "/disable"} {
-		method, path, ok := strings.Cut(path, " ")
+	for _, door := range []string{"/workflows/" + id, "POST /workflows/" + id + "/run", "POST /workflows/" + id + "/disable"} {
+		method, path, ok := strings.Cut(door, " ")
 		if !ok {
 			method, path = http.MethodGet, method
 		}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -135,5 +134,3 @@ func (a *agentProcess) serve(ctx context.Context) error {
 		Perform: func(c job.Config) agent.Performer { return newScript(a, c) },
 	})
 }
-
-var errLied = errors.New("a liar has lied enough")

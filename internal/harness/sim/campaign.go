@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -133,7 +134,7 @@ func (c Campaign) process(ctx context.Context, seeds []uint64, done func(Result)
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	text, err := json.Marshal(task{Seeds: seeds, Coordinators: c.Coordinators, Limit: c.Limit, Dir: dir, Verbose: c.Verbose})
 	if err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -61,7 +62,7 @@ func (w *world) left() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	var out []string
 	for _, o := range open {
 		found, err := rows(pool, o.query)
@@ -116,7 +117,7 @@ func (w *world) verify() {
 		w.violate("harness", "open database: %v", err)
 		return
 	}
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	for _, n := range never {
 		found, err := rows(pool, n.query)
 		if err != nil {
@@ -175,7 +176,7 @@ func (w *world) verifyRuns(pool *sql.DB) {
 	defer w.mu.Unlock()
 	for key, id := range w.runs {
 		var n int
-		if err := pool.QueryRow("SELECT COUNT(*) FROM execution_runs WHERE id = ?", id).Scan(&n); err != nil || n != 1 {
+		if err := pool.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM execution_runs WHERE id = ?", id).Scan(&n); err != nil || n != 1 {
 			w.mu.Unlock()
 			w.violate("run", "%s of %s was promised and is not there: %v", id, key, err)
 			w.mu.Lock()
@@ -223,7 +224,7 @@ func (w *world) count(pool *sql.DB) {
 		"SELECT COUNT(*) FROM deliveries": &s.Deliveries, "SELECT COUNT(*) FROM execution_runs": &s.Runs,
 		"SELECT COUNT(*) FROM execution_jobs": &s.Jobs, "SELECT COUNT(*) FROM agents": &s.Agents,
 	} {
-		_ = pool.QueryRow(query).Scan(into)
+		_ = pool.QueryRowContext(context.Background(), query).Scan(into)
 	}
 }
 

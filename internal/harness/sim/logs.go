@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ func (w *world) verifyLogs(pool *sql.DB) {
 }
 
 func readLog(c *http.Client, url string) (string, error) {
-	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}

@@ -106,9 +106,9 @@ func migrated(dir string) (data []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = pool.Exec(guards)
+	_, err = pool.ExecContext(context.Background(), guards)
 	if err == nil {
-		_, err = pool.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+		_, err = pool.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
 	if err = errors.Join(err, pool.Close()); err != nil {
 		return nil, err

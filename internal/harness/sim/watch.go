@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"maps"
@@ -13,12 +14,11 @@ import (
 type watch struct {
 	w *world
 
-	mu     sync.Mutex
-	jobs   map[string]*jobWatch
-	liars  map[string]bool // jobs that a liar had
-	terms  *sql.DB
-	s      Stats
-	active int
+	mu    sync.Mutex
+	jobs  map[string]*jobWatch
+	liars map[string]bool // jobs that a liar had
+	terms *sql.DB
+	s     Stats
 }
 
 // jobWatch is one job at its agents.
@@ -113,7 +113,7 @@ func (v *watch) fence(l *life, terms []int64) {
 		v.terms = pool
 	}
 	var now int64
-	if err := v.terms.QueryRow("SELECT term FROM leader_term").Scan(&now); err != nil {
+	if err := v.terms.QueryRowContext(context.Background(), "SELECT term FROM leader_term").Scan(&now); err != nil {
 		return // there is none yet
 	}
 	for _, term := range terms {
@@ -165,7 +165,7 @@ func (w *world) openDatabase() (*sql.DB, error) {
 
 // rows reads a query's rows as text.
 func rows(pool *sql.DB, query string, args ...any) (out [][]string, err error) {
-	r, err := pool.Query(query, args...)
+	r, err := pool.QueryContext(context.Background(), query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -200,7 +200,7 @@ func (p *person) someRun() string {
 	if err != nil {
 		return ""
 	}
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	found, err := rows(pool, "SELECT id FROM execution_runs ORDER BY id")
 	if err != nil || len(found) == 0 {
 		return ""

@@ -80,7 +80,7 @@ func Run(t *testing.T, o Options) (r Result) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(o.Dir)
+	defer func() { _ = os.RemoveAll(o.Dir) }()
 	if err := makeTemplate(o.Dir); err != nil {
 		t.Fatal(err)
 	}

@@ -58,13 +58,13 @@ func try(m mutation, seeds int, budget time.Duration) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	overlay, err := m.overlay(dir)
 	if err != nil {
 		return r, err
 	}
 	program := filepath.Join(dir, "sim.test")
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./internal/harness/sim")
+	cmd := exec.CommandContext(context.Background(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./internal/harness/sim")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return r, fmt.Errorf("build: %w: %s", err, text)
 	}
