@@ -177,7 +177,7 @@ func (v runView) answer() answer {
 	a := answer{Text: fmt.Sprintf("#%d ", v.Run.Number), Step: allSteps}
 	bad, now, waits := v.pick("failed"), v.pick("running"), v.pick("queued", "held")
 	switch {
-	case len(v.Held) > 0 && v.Run.StartedAt == nil && v.Run.Status != string(ci.RunCancelling):
+	case v.heldBack():
 		a.Text += "waits for the concurrency group " + v.Held[0].Key
 	case v.Run.Display.Class == "failed" && bad.n > 0:
 		return v.failed(a, bad)
@@ -208,6 +208,11 @@ func (v runView) answer() answer {
 		a.Text += v.Run.Display.Word
 	}
 	return a
+}
+
+// heldBack reports whether the whole run waits for a concurrency group.
+func (v runView) heldBack() bool {
+	return len(v.Held) > 0 && v.Run.StartedAt == nil && v.Run.Status != string(ci.RunCancelling)
 }
 
 func (v runView) failed(a answer, bad picked) answer {
