@@ -5,6 +5,8 @@ import "context"
 // Faults is what stands between a store and its database in the simulation (D25): it delays, fails and loses what a network, a disk
 // or a death would. Nil functions do nothing; outside of the simulation all are nil.
 type Faults struct {
+	// Lead comes before every leader write, ahead of Enter.
+	Lead func()
 	// Enter comes before every transaction, snapshot and single read. It may wait; its error is the caller's.
 	Enter func(ctx context.Context) error
 	// Commit comes before every commit that changed something, with the terms of the leader writes in it. Its error undoes them all.
@@ -24,6 +26,12 @@ func (f Faults) enter(ctx context.Context) error {
 		return nil
 	}
 	return f.Enter(ctx)
+}
+
+func (f Faults) lead() {
+	if f.Lead != nil {
+		f.Lead()
+	}
 }
 
 func (f Faults) commit(terms []int64) error {

@@ -110,6 +110,7 @@ func (s *Store) Lead(ctx context.Context, term int64, fn func(*Tx) error) error 
 	if term <= 0 {
 		return ErrNotLeader
 	}
+	s.faults.lead()
 	return s.write(ctx, term, fn)
 }
 

@@ -24,7 +24,7 @@ type Campaign struct {
 	Args         []string // that make it call Worker
 	Seeds        []uint64
 	Coordinators int
-	Processes    int           // 0 is one a processor
+	Processes    int           // 0 is one a processor that Go may use (GOMAXPROCS)
 	Limit        time.Duration // real time of one seed; 0 is two minutes
 	Budget       time.Duration // real time of all; what is left over then is not played; 0 is none
 	StopAtFirst  bool          // failure
@@ -55,7 +55,7 @@ func (c Campaign) Run(ctx context.Context) (played int, failed []Result) {
 		c.Limit = defaultLimit
 	}
 	if c.Processes == 0 {
-		c.Processes = runtime.NumCPU()
+		c.Processes = runtime.GOMAXPROCS(0)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

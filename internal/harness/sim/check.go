@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -74,6 +76,9 @@ func (w *world) left() ([]string, error) {
 		}
 	}
 	for _, c := range w.coordinators {
+		if n := c.machine.late.Load(); n > 0 {
+			out = append(out, fmt.Sprintf("%d launches on their way on %s", n, c.machine.name))
+		}
 		for _, id := range c.machine.host.Things() {
 			out = append(out, "instance "+id+" on "+c.machine.name)
 		}
@@ -104,7 +109,7 @@ var never = []struct{ what, query string }{
 	{"needs", `SELECT j.id, j.name FROM execution_jobs j JOIN execution_job_needs n ON n.job_id = j.id JOIN execution_jobs u ON u.id = n.needs_id
 		WHERE j.started_at IS NOT NULL AND (u.finished_at IS NULL OR u.finished_at > j.started_at + 10000)`},
 	{"started twice", "SELECT dedup_key, COUNT(*) FROM execution_runs WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING COUNT(*) > 1"},
-	{"started without event", `SELECT r.id, r.workflow FROM execution_runs r WHERE r.workflow IN ('after', 'tick') AND r.trigger_event <> 'rerun' AND r.original_run_id IS NULL
+	{"started without event", `SELECT r.id, r.workflow FROM execution_runs r WHERE r.workflow IN ('after', 'tick', 'heard') AND r.trigger_event <> 'rerun' AND r.original_run_id IS NULL
 		AND r.trigger_event NOT IN ('manual', 'dispatch') AND NOT EXISTS (SELECT 1 FROM event_runs e WHERE e.run_id = r.id)`},
 	{"fired twice", `SELECT registration_id, payload, COUNT(*) FROM kici_events WHERE event_name = '__schedule_fire' GROUP BY registration_id, payload HAVING COUNT(*) > 1`},
 	{"failed without why", "SELECT id, name, status FROM execution_jobs WHERE status IN ('timed_out_stale', 'unroutable') AND error = ''"},
@@ -130,6 +135,7 @@ func (w *world) verify() {
 	}
 	w.verifyDeliveries(pool)
 	w.verifyRuns(pool)
+	w.verifyEvents(pool)
 	w.verifyTruth(pool)
 	w.verifyLogs(pool)
 	w.count(pool)
@@ -180,6 +186,19 @@ func (w *world) verifyRuns(pool *sql.DB) {
 			w.mu.Unlock()
 			w.violate("run", "%s of %s was promised and is not there: %v", id, key, err)
 			w.mu.Lock()
+		}
+	}
+}
+
+// verifyEvents: an event that was taken from somebody is there.
+func (w *world) verifyEvents(pool *sql.DB) {
+	w.mu.Lock()
+	emitted := maps.Clone(w.emitted)
+	w.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(emitted)) {
+		var n int
+		if err := pool.QueryRow("SELECT COUNT(*) FROM kici_events WHERE id = ?", emitted[key]).Scan(&n); err != nil || n != 1 {
+			w.violate("event", "%s of %s was taken and is not there: %v", emitted[key], key, err)
 		}
 	}
 }

@@ -48,6 +48,7 @@ type life struct {
 	once   sync.Once
 	server *app.Server
 	ready  atomic.Bool
+	pause  atomic.Pointer[pause]
 
 	commits, sends, ids, wakes, publishes atomic.Uint64
 
@@ -58,10 +59,11 @@ type life struct {
 
 // doom says where a life ends by itself.
 type doom struct {
-	commit uint64 // at its n-th commit; 0 is never
-	before bool   // just before it instead of just after
-	send   uint64 // at its n-th write to the network
-	loud   bool   // its connections are reset, instead of falling silent as with the machine
+	commit uint64        // at its n-th commit; 0 is never
+	before bool          // just before it instead of just after
+	hang   time.Duration // … after the disk has let it wait for so long
+	send   uint64        // at its n-th write to the network
+	loud   bool          // its connections are reset, instead of falling silent as with the machine
 }
 
 func (d doom) String() string {
@@ -79,6 +81,7 @@ func (d doom) String() string {
 var (
 	errDead      = errors.New("the process is dead")
 	errPartition = errors.New("the database cannot be reached")
+	errDisk      = errors.New("the disk is full")
 	errUnknown   = errors.New("the connection broke during the commit")
 )
 
@@ -194,7 +197,41 @@ func (l *life) options() app.Options {
 	}
 }
 
-func (l *life) now() time.Time { return time.Now().Add(l.c.skew) }
+func (l *life) now() time.Time { return l.pause.Load().clock(time.Now()).Add(l.c.skew) }
+
+// pause is a time in which a process did not run and its clock stood still, as that of a virtual machine that is moved to another
+// host. Afterwards the clock is behind for some time.
+type pause struct{ from, until, corrected time.Time }
+
+func (p *pause) clock(now time.Time) time.Time {
+	switch {
+	case p == nil || !now.Before(p.corrected):
+		return now
+	case now.Before(p.until):
+		return p.from
+	}
+	return now.Add(-p.until.Sub(p.from))
+}
+
+// lead comes before every leader write. One leader is paused in the middle of it, so that another has followed it when it goes on.
+func (l *life) lead() {
+	w := l.c.w
+	if w.plan.pause == 0 || w.started.IsZero() || !w.faulty() || time.Since(w.started) < w.plan.pauseAt || w.paused.Swap(true) {
+		return
+	}
+	now := time.Now()
+	l.pause.Store(&pause{from: now, until: now.Add(w.plan.pause), corrected: now.Add(w.plan.pause + 4*time.Second)})
+	w.trace.add("pause %s for %s", l.actor, w.plan.pause)
+	w.net.stall(l.actor, w.plan.pause)
+}
+
+// wait is for the end of a pause. What was in the middle of something goes on a little sooner or later.
+func (p *pause) wait(ctx context.Context, h uint64) error {
+	if p == nil || !time.Now().Before(p.until) {
+		return nil
+	}
+	return sleep(ctx, time.Until(p.until)+time.Duration(h%uint64(time.Second)))
+}
 
 // newID is a UUIDv7 of the life's own clock and chance.
 func (l *life) newID() string {
@@ -216,7 +253,7 @@ func (l *life) sent() {
 
 func (l *life) faults() store.Faults {
 	w := l.c.w
-	f := store.Faults{Enter: l.enter, Commit: l.commit, Committed: l.committed, Wake: l.wake}
+	f := store.Faults{Lead: l.lead, Enter: l.enter, Commit: l.commit, Committed: l.committed, Wake: l.wake}
 	if w.plan.coordinators > 1 {
 		f.Publish = l.publish
 	}
@@ -238,6 +275,9 @@ func (l *life) enter(ctx context.Context) error {
 		}
 	}
 	h := l.callOf("enter")
+	if err := l.pause.Load().wait(ctx, h>>7); err != nil {
+		return err
+	}
 	d := 5*time.Microsecond + time.Duration(h%60_000)
 	if w.faulty() && h>>32%w.plan.slowOneIn == 0 {
 		d += time.Duration(h >> 40 % uint64(2*time.Second))
@@ -278,8 +318,13 @@ func (l *life) commit(terms []int64) error {
 	}
 	n := l.commits.Add(1)
 	if n == l.doom.commit && l.doom.before {
+		time.Sleep(l.doom.hang)
 		l.crash("before a commit")
 		return errDead
+	}
+	if w := l.c.w; w.plan.full(w, l) {
+		w.trace.add("commit %s %d fails", l.actor, n)
+		return errDisk
 	}
 	l.c.w.watch.fence(l, terms)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -20,6 +21,7 @@ type machine struct {
 	calls   map[string]uint64
 	agents  map[string]*agentProcess
 	running map[string]int // by scaler
+	late    atomic.Int64   // agents that start although they were given up
 }
 
 func newMachine(w *world, name string) *machine {
@@ -91,7 +93,10 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 			return backend.Instance{}, err
 		}
 		return b.Backend.Create(context.WithoutCancel(ctx), s)
-	case kind < 14:
+	case kind >= 20 && kind < 24: // gives up, and starts the agent later, when nobody asks for it any more
+		b.m.belated(b.Backend, s, 3*time.Second+time.Duration(h>>8%uint64(40*time.Second)))
+		return backend.Instance{}, fmt.Errorf("the machine did not answer: %w", backend.ErrInfra)
+	case kind >= 8 && kind < 14:
 		if err := sleep(ctx, time.Duration(h>>8%uint64(25*time.Second))); err != nil {
 			return backend.Instance{}, err
 		}
@@ -107,6 +112,22 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 		b.m.host.Kill(s.AgentID, "exited with 7")
 	}
 	return inst, err
+}
+
+// belated starts an agent after a while, whatever has become of the server that wanted it.
+func (m *machine) belated(b *fake.Backend, s backend.Spec, after time.Duration) {
+	m.late.Add(1)
+	m.w.others.Go(func() {
+		defer m.late.Add(-1)
+		time.Sleep(after)
+		if m.w.ending.Load() {
+			return
+		}
+		m.w.trace.add("belated %s", s.AgentID)
+		if _, err := b.Create(context.Background(), s); err != nil {
+			m.w.violate("harness", "start an agent late: %v", err)
+		}
+	})
 }
 
 // Delete ends an agent, sooner or later.

@@ -24,6 +24,8 @@ type plan struct {
 	repos        int
 	leap         time.Duration // of the clock of a shared database, once
 	leapAt       time.Duration
+	pause        time.Duration // of a server that leads, in the middle of a leader write; once
+	pauseAt      time.Duration
 }
 
 func newPlan(s seed, coordinators int) plan {
@@ -36,6 +38,9 @@ func newPlan(s seed, coordinators int) plan {
 	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
 	if coordinators > 1 && !p.calm && d.chance(60) {
 		p.leap, p.leapAt = d.between(10*time.Second, 30*time.Second), d.between(5*time.Second, p.faultsFor)
+	}
+	if coordinators > 1 && !p.calm && d.chance(70) {
+		p.pause, p.pauseAt = d.between(16*time.Second, 28*time.Second), d.between(2*time.Second, p.faultsFor*2/3)
 	}
 	return p
 }
@@ -65,6 +70,9 @@ func (p plan) doom(w *world, l *life) doom {
 		out.send = 1 + d.next()%200
 	}
 	out.before = d.chance(50)
+	if p.coordinators == 1 && d.chance(70) { // others could not write meanwhile
+		out.hang = d.between(100*time.Millisecond, 6*time.Second)
+	}
 	return out
 }
 
@@ -85,6 +93,18 @@ func (p plan) partition(w *world, l *life) time.Time {
 		return time.Time{}
 	}
 	return w.trace.began.Add(until)
+}
+
+// full reports whether the disk of a server that has its own takes nothing just now. Of each twenty seconds four may be so.
+func (p plan) full(w *world, l *life) bool {
+	if p.coordinators > 1 || !w.faulty() {
+		return false
+	}
+	at := time.Since(w.trace.began)
+	slot := uint64(at / (20 * time.Second))
+	h := w.seed.at("full "+l.c.name, slot)
+	from := time.Duration(slot)*20*time.Second + time.Duration(h>>8%uint64(16*time.Second))
+	return h%100 < 25 && at >= from && at < from+time.Second+time.Duration(h>>20%uint64(3*time.Second))
 }
 
 // tune makes the waits of the product short enough for many schedules.
@@ -198,6 +218,18 @@ on:
   workflow_complete: {workflow: w0}
 jobs:
   tell:
+    checkout: false
+    runs-on: linux
+    steps:
+      - run: sim ms=100 lines=1
+`
+
+// heard is started by an event.
+const heard = `name: heard
+on:
+  kici_event: {name: deploy.wanted}
+jobs:
+  hear:
     checkout: false
     runs-on: linux
     steps:

@@ -21,6 +21,8 @@ type person struct {
 	d    *dice
 	http *http.Client
 	n    int
+
+	drained *coordinator // that takes no new work
 }
 
 // answer is a decoded response.
@@ -107,6 +109,7 @@ func (w *world) work() {
 	for time.Since(w.started) < w.plan.faultsFor {
 		time.Sleep(time.Second)
 	}
+	p.drain(nil)
 }
 
 func (p *person) act() {
@@ -121,8 +124,50 @@ func (p *person) act() {
 		p.cancel()
 	case k < 95:
 		p.rerun()
-	default:
+	case k < 97:
 		p.crowd(repo)
+	default:
+		p.drain(pick(p.d, p.w.coordinators...))
+	}
+	if p.d.chance(12) {
+		p.emit(repo)
+	}
+}
+
+// drain makes a server take no new work, and the one that did not before take it again.
+func (p *person) drain(c *coordinator) {
+	ask := func(c *coordinator, action string) {
+		_, _ = p.insist(http.MethodPost, "/api/v1/admin/orchestrator/drain", map[string]any{"action": action, "target": p.w.instanceID(c)}, nil)
+	}
+	if p.drained != nil {
+		ask(p.drained, "resume")
+	}
+	if p.drained = c; c != nil {
+		ask(c, "drain")
+	}
+}
+
+// emit sends an event that some workflows wait for.
+func (p *person) emit(repo string) {
+	key := fmt.Sprintf("emit-%d", p.n)
+	for range 1 + p.d.below(2) {
+		a, err := p.insist(http.MethodPost, "/api/v1/admin/events/emit", map[string]any{"name": "deploy.wanted", "payload": map[string]any{"n": p.n}, "source": repo},
+			map[string]string{"Idempotency-Key": key})
+		if err != nil {
+			return
+		}
+		id := a.text("eventId")
+		if id == "" {
+			p.w.violate("intake", "event %s got %d %v", key, a.status, a.body)
+			return
+		}
+		p.w.mu.Lock()
+		first, known := p.w.emitted[key]
+		p.w.emitted[key] = id
+		p.w.mu.Unlock()
+		if known && first != id {
+			p.w.violate("idempotency", "key %s made event %s and event %s", key, first, id)
+		}
 	}
 }
 

@@ -41,10 +41,10 @@ type Result struct {
 }
 
 // Stats say how much a schedule has done.
-type Stats struct{ Deliveries, Runs, Jobs, Agents, Commits, Crashes int }
+type Stats struct{ Deliveries, Runs, Jobs, Agents, Commits, Crashes, Reasons int }
 
 func (s Stats) plus(o Stats) Stats {
-	return Stats{s.Deliveries + o.Deliveries, s.Runs + o.Runs, s.Jobs + o.Jobs, s.Agents + o.Agents, s.Commits + o.Commits, s.Crashes + o.Crashes}
+	return Stats{s.Deliveries + o.Deliveries, s.Runs + o.Runs, s.Jobs + o.Jobs, s.Agents + o.Agents, s.Commits + o.Commits, s.Crashes + o.Crashes, s.Reasons + o.Reasons}
 }
 
 // world is one schedule.
@@ -63,6 +63,7 @@ type world struct {
 	started      time.Time           // of the workload
 	settling     atomic.Bool
 	ending       atomic.Bool
+	paused       atomic.Bool // a leader has been
 	lives        sync.WaitGroup
 	agents       sync.WaitGroup
 	others       sync.WaitGroup
@@ -70,6 +71,7 @@ type world struct {
 	mu         sync.Mutex
 	violations []string
 	accepted   map[string]bool   // deliveries
+	emitted    map[string]string // ids of events by idempotency key
 	runs       map[string]string // run ids by idempotency key
 }
 
@@ -97,7 +99,7 @@ func Run(t *testing.T, o Options) (r Result) {
 func newWorld(o Options) *world {
 	w := &world{
 		o: o, seed: seed(o.Seed), dir: o.Dir, repos: map[string]*sourcetest.Fake{}, commits: map[string][]string{},
-		accepted: map[string]bool{}, runs: map[string]string{},
+		accepted: map[string]bool{}, emitted: map[string]string{}, runs: map[string]string{},
 	}
 	w.plan = newPlan(w.seed, max(1, o.Coordinators))
 	w.trace = &trace{began: time.Now()}
@@ -127,6 +129,9 @@ func newWorld(o Options) *world {
 			if d.chance(40) {
 				files[".kici/workflows/tick.yaml"] = tick
 			}
+			if d.chance(60) {
+				files[".kici/workflows/heard.yaml"] = heard
+			}
 			w.commits[name] = append(w.commits[name], f.Commit("refs/heads/main", "a commit", files))
 		}
 		w.repos[name] = f
@@ -144,8 +149,11 @@ func (w *world) play() {
 	for _, c := range w.coordinators {
 		w.others.Go(c.run)
 	}
+	stop := make(chan struct{})
+	w.others.Go(func() { w.sample(stop) })
 	w.work()
 	w.settle()
+	close(stop)
 }
 
 // prepare lays out the files of every coordinator.
@@ -155,7 +163,7 @@ func (w *world) prepare() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		id := uuid7(w.trace.began.UnixMilli(), uint64(c.index), w.seed.at("instance "+c.name, 0))
+		id := w.instanceID(c)
 		for name, text := range map[string]string{"instance_id": id + "\n", "scalers.yaml": w.plan.scalers()} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				return err
@@ -173,6 +181,10 @@ func (w *world) prepare() error {
 		}
 	}
 	return nil
+}
+
+func (w *world) instanceID(c *coordinator) string {
+	return uuid7(w.trace.began.UnixMilli(), uint64(c.index), w.seed.at("instance "+c.name, 0))
 }
 
 func (w *world) sharedDir() string { return filepath.Join(w.dir, "db") }
