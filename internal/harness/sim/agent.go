@@ -52,6 +52,9 @@ func (a *agentProcess) run() {
 		err = a.serve(ctx)
 	}
 	w.trace.add("agent %s left", a.actor)
+	if err == nil && !lies && !a.dead.Load() {
+		a.checkLeft()
+	}
 	if err != nil && !a.dead.Load() {
 		w.trace.note("agent %s: %v", a.actor, err)
 	}
@@ -61,6 +64,28 @@ func (a *agentProcess) run() {
 			detail = "exited with 1"
 		}
 		a.m.host.Kill(a.id, detail)
+	}
+}
+
+// checkLeft: an agent that leaves of its own accord has been told that the end of its job is written, and it is.
+func (a *agentProcess) checkLeft() {
+	pool, err := a.m.w.openDatabase()
+	if err != nil {
+		return // no server runs just now
+	}
+	defer pool.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := range a.scripts {
+		select {
+		case <-s.finished:
+		default:
+			continue
+		}
+		found, err := rows(pool, "SELECT status FROM execution_jobs WHERE id = ? AND attempt = ? AND agent_id = ? AND finished_at IS NULL", s.cfg.Spec.JobID, s.cfg.Spec.Attempt, a.id)
+		if err == nil && len(found) > 0 {
+			a.m.w.violate("report", "agent %s has left, and job %s, which it has done, is %s", a.actor, s.cfg.Spec.JobID, found[0][0])
+		}
 	}
 }
 

@@ -86,12 +86,23 @@ func (v *watch) lied(job string) {
 	v.liars[job] = true
 }
 
-// someOther is another job that was seen.
+// someOther is another job that was seen, one that runs if there is one.
 func (v *watch) someOther(job string, d *dice) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	ids := slices.Sorted(maps.Keys(v.jobs))
-	if len(ids) == 0 {
+	runs := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		for _, n := range v.jobs[id].agents {
+			if n > 0 {
+				return id == job
+			}
+		}
+		return true
+	})
+	switch {
+	case len(runs) > 0:
+		ids = runs
+	case len(ids) == 0:
 		return job
 	}
 	return ids[d.below(len(ids))]

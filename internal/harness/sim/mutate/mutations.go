@@ -86,6 +86,15 @@ var mutations = []mutation{
 	{"log-repeats", "a piece of a log that is sent again is stored again", 1, []edit{
 		{"internal/logs/append.go", "	lines = lines[min(int64(len(lines)), st.offset()-offset):]\n", ""},
 	}},
+	{"why-stale", "the reason of a waiting job names what has ended as well", 1, []edit{
+		{"internal/api/read/why.go", "		if u.met() {\n			continue", "		if false {\n			continue"},
+	}},
+	{"why-silent", "a job that waits for a concurrency group does not say so", 1, []edit{
+		{"internal/api/read/hold.go", "	if p := f.holds.jobs[f.job.ID]; p != nil {", "	if p := f.holds.jobs[\"\"]; p != nil {"},
+	}},
+	{"emit-again", "the idempotency key of an emitted event is not kept", 1, []edit{
+		{"internal/event/emit.go", "		e.RequestKey = \"operator:\" + f.OrgID + \":\" + f.RequestID\n", "		e.RequestKey = \"\"\n"},
+	}},
 	{"assign-taken", "the assignment does not look whether the agent is there and free", 1, []edit{
 		{
 			"internal/store/db/dispatch.sql.go", "g.state = 'online' AND g.draining = FALSE\n    AND g.session_id <> '' AND g.link_lost_at IS NULL)\n  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = $1 AND a.ended_at IS NULL)",
