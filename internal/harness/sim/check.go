@@ -211,8 +211,18 @@ func (w *world) verifyTruth(pool *sql.DB) {
 		w.violate("harness", "read jobs: %v", err)
 		return
 	}
+	lies, err := rows(pool, `SELECT id, attempt FROM execution_jobs WHERE error LIKE '%' || ? || '%' UNION SELECT job_id, attempt FROM execution_steps WHERE name = ? OR error = ?`,
+		aLie, aLie, aLie)
+	if err != nil {
+		w.violate("harness", "read lies: %v", err)
+	}
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
+	for _, r := range lies {
+		if !w.watch.liars[r[0]] {
+			w.violate("truth", "job %s/%s is what a liar said of it, who never had it", r[0], r[1])
+		}
+	}
 	for _, r := range found {
 		if w.watch.liars[r[0]] {
 			continue

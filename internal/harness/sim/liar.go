@@ -24,6 +24,9 @@ type liar struct {
 	work sync.WaitGroup
 }
 
+// aLie is in all that a liar says, so that one is known where it is believed.
+const aLie = "a lie"
+
 func (a *agentProcess) lie(ctx context.Context) error {
 	w := a.m.w
 	ctx, stop := context.WithCancel(ctx)
@@ -125,14 +128,14 @@ func (l *liar) tell(d wire.JobDispatch) {
 		seq += int64(l.d.below(4)) - 1
 		if l.d.chance(60) {
 			l.link.Send(wire.TypeStepStatus, wire.StepStatus{
-				Seq: max(seq, 0), RunID: other.RunID, JobID: other.JobID, Attempt: other.Attempt, StepIndex: l.d.below(4), Name: "a lie",
+				Seq: max(seq, 0), RunID: other.RunID, JobID: other.JobID, Attempt: other.Attempt, StepIndex: l.d.below(4), Name: aLie, Error: aLie,
 				Status: string(pick(l.d, ci.StepRunning, ci.StepSuccess, ci.StepFailed, ci.StepSkipped)), StartedAt: 1, FinishedAt: time.Now().UnixMilli() + 1e9,
 			})
 			continue
 		}
 		l.link.Send(wire.TypeJobStatus, wire.JobStatus{
 			Seq: max(seq, 0), RunID: other.RunID, JobID: other.JobID, Attempt: other.Attempt,
-			Status: string(pick(l.d, ci.JobRunning, ci.JobRunning, ci.JobSuccess, ci.JobFailed, ci.JobCancelled)), FinishedAt: time.Now().UnixMilli(),
+			Status: string(pick(l.d, ci.JobRunning, ci.JobRunning, ci.JobSuccess, ci.JobFailed, ci.JobCancelled)), Error: aLie, FinishedAt: time.Now().UnixMilli(),
 		})
 	}
 }

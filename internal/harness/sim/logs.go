@@ -10,7 +10,7 @@ import (
 )
 
 // checkedLogs is how many logs of a schedule are read through the API.
-const checkedLogs = 12
+const checkedLogs = 60
 
 // verifyLogs: the log of a step that succeeded is what the step wrote, all of it, once and in order.
 func (w *world) verifyLogs(pool *sql.DB) {

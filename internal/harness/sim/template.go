@@ -45,8 +45,16 @@ CREATE TRIGGER sim_assign AFTER INSERT ON assignments BEGIN
   SELECT 'assign: job ' || NEW.job_id || ' given out although it had started' FROM execution_jobs j
   WHERE j.id = NEW.job_id AND j.started_at IS NOT NULL;
   INSERT INTO sim_violations (text)
-  SELECT 'assign: job ' || NEW.job_id || ' given to agent ' || NEW.agent_id || ', which is ' || a.state FROM agents a
-  WHERE a.id = NEW.agent_id AND a.state IN ('ending', 'gone');
+  SELECT 'assign: job ' || NEW.job_id || ' given to agent ' || NEW.agent_id || ', which is ' || a.state || ' and not there' FROM agents a
+  WHERE a.id = NEW.agent_id AND (a.state <> 'online' OR a.draining OR a.session_id = '' OR a.link_lost_at IS NOT NULL);
+  INSERT INTO sim_violations (text)
+  SELECT 'assign: job ' || NEW.job_id || ' given to agent ' || NEW.agent_id || ', which has job ' || a.job_id FROM assignments a
+  WHERE a.agent_id = NEW.agent_id AND a.ended_at IS NULL AND a.job_id <> NEW.job_id;
+END;
+CREATE TRIGGER sim_needs AFTER UPDATE OF status ON execution_jobs WHEN OLD.status = 'pending' AND NEW.status IN ('queued', 'held') BEGIN
+  INSERT INTO sim_violations (text)
+  SELECT 'needs: job ' || NEW.id || ' is ' || NEW.status || ' and needs ' || u.id || ', which is ' || u.status
+  FROM execution_job_needs n JOIN execution_jobs u ON u.id = n.needs_id WHERE n.job_id = NEW.id AND u.finished_at IS NULL;
 END;
 CREATE TRIGGER sim_wave AFTER UPDATE OF started_at ON execution_jobs WHEN NEW.started_at IS NOT NULL AND OLD.started_at IS NULL BEGIN
   INSERT INTO sim_violations (text)

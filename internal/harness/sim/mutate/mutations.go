@@ -72,6 +72,7 @@ var mutations = []mutation{
 	}},
 	{"needs-early", "a job does not wait for all that it needs", 1, []edit{
 		{"internal/run/needs.go", "		if n > 0 {\n			return true, nil", "		if n > 1<<30 {\n			return true, nil"},
+		{"internal/plan/needs.go", "		case !n.Status.Terminal():\n			state = NeedsOpen\n", "		case !n.Status.Terminal():\n"},
 	}},
 	{"event-twice", "the end of a job is told twice", 1, []edit{
 		{"internal/run/end.go", "	if err := l.jobEvent(job, e, started.Int64, steps); err != nil {", "	if err := errors.Join(l.jobEvent(job, e, started.Int64, steps), l.jobEvent(job, e, started.Int64, steps)); err != nil {"},
