@@ -73,7 +73,7 @@ func (a *agentProcess) checkLeft() {
 	if err != nil {
 		return // no server runs just now
 	}
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.scripts {

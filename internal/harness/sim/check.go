@@ -197,7 +197,7 @@ func (w *world) verifyEvents(pool *sql.DB) {
 	w.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(emitted)) {
 		var n int
-		if err := pool.QueryRow("SELECT COUNT(*) FROM kici_events WHERE id = ?", emitted[key]).Scan(&n); err != nil || n != 1 {
+		if err := pool.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM kici_events WHERE id = ?", emitted[key]).Scan(&n); err != nil || n != 1 {
 			w.violate("event", "%s of %s was taken and is not there: %v", emitted[key], key, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -153,7 +154,7 @@ func (w whyAnswer) jobs() (out []string) {
 // readFacts reads what the rows say of a job; found is false when it has ended.
 func readFacts(pool *sql.DB, id string) (f jobFacts, found bool, err error) {
 	var runID, base string
-	err = pool.QueryRow(`SELECT j.status, COALESCE(j.agent_id, ''), r.status, j.run_id, j.base_name, j.labels LIKE '%mainframe%'
+	err = pool.QueryRowContext(context.Background(), `SELECT j.status, COALESCE(j.agent_id, ''), r.status, j.run_id, j.base_name, j.labels LIKE '%mainframe%'
 		FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = ? AND j.finished_at IS NULL`, id).
 		Scan(&f.Status, &f.Agent, &f.RunStatus, &runID, &base, &f.Nowhere)
 	if err == sql.ErrNoRows { //nolint:errorlint // it is never wrapped here
@@ -170,7 +171,7 @@ func readFacts(pool *sql.DB, id string) (f jobFacts, found bool, err error) {
 	if err != nil {
 		return f, false, err
 	}
-	err = pool.QueryRow(`SELECT COUNT(*) FROM execution_jobs j WHERE j.run_id = ? AND j.base_name = ? AND j.id <> ? AND j.finished_at IS NULL
+	err = pool.QueryRowContext(context.Background(), `SELECT COUNT(*) FROM execution_jobs j WHERE j.run_id = ? AND j.base_name = ? AND j.id <> ? AND j.finished_at IS NULL
 		AND (j.status NOT IN ('pending', 'held') OR EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.job_id = j.id AND s.state <> 'released'))`,
 		runID, base, id).Scan(&f.Siblings)
 	if err != nil {
@@ -192,7 +193,7 @@ func column(pool *sql.DB, query string, args ...any) (out []string, err error) {
 }
 
 func readPlace(pool *sql.DB, runID, jobID string) (p place, err error) {
-	err = pool.QueryRow(`SELECT s.state, s.superseded_by, (SELECT COUNT(*) FROM concurrency_slots o WHERE o.org_id = s.org_id
+	err = pool.QueryRowContext(context.Background(), `SELECT s.state, s.superseded_by, (SELECT COUNT(*) FROM concurrency_slots o WHERE o.org_id = s.org_id
 		AND o.routing_key = s.routing_key AND o.group_key = s.group_key AND o.id <> s.id
 		AND (o.state = 'active' OR o.state = 'queued' AND (o.created_at, o.id) < (s.created_at, s.id)))
 		FROM concurrency_slots s WHERE s.run_id = ? AND s.job_id = ? AND s.begun = FALSE AND s.state <> 'released'`, runID, jobID).

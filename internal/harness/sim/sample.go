@@ -52,7 +52,7 @@ func (s *sampler) look() {
 	if err != nil {
 		return // no server runs just now
 	}
-	defer pool.Close()
+	defer func() { _ = pool.Close() }()
 	for _, a := range always {
 		found, err := rows(pool, a.query)
 		if err != nil {
