@@ -104,7 +104,7 @@ func (s *scopeOf[T]) merge(set, stored map[string]json.RawMessage) (next map[str
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		k := s.key(name)
 		if k == nil {
-			problems = append(problems, strings.TrimSpace(fmt.Sprintf("%q is not a setting; %s", clip(name), suggest.Cure(name, s.names()))))
+			problems = append(problems, strings.TrimSuffix(fmt.Sprintf("%q is not a setting; %s", clip(name), suggest.Cure(name, s.names())), "; "))
 			continue
 		}
 		text := set[name]
