@@ -5,5 +5,5 @@ seeds="${SEEDS:-}"
 if [ -z "$seeds" ]; then
   if [ -n "${SEED:-}" ]; then seeds=1; else seeds=100; fi
 fi
-exec "${GO:-go}" test -count=1 -run '^TestSimulation$' -timeout 0 ./internal/harness/sim -args \
+exec "${GO:-go}" test -v -count=1 -run '^TestSimulation$' -timeout 0 ./internal/harness/sim -args \
   -seeds "$seeds" -seed "${SEED:-1}" -coordinators "${COORDINATORS:-0}" ${TRACE:+-trace}
