@@ -257,7 +257,7 @@ func TestCancelGracefulAndForce(t *testing.T) {
 			c.give("j", lock.Step{Run: "trap 'echo bye; exit 1' TERM; echo hi; while :; do sleep 0.02; done"}, lock.Step{Run: "echo hook", If: "cancelled()"})
 			c.awaitText("j", 1, "hi")
 			c.send(wire.TypeJobCancel, wire.JobCancel{RunID: "run", JobID: "other"})
-			c.send(wire.TypeJobCancel, wire.JobCancel{RunID: "run", JobID: "j", Reason: "test", Force: force})
+			c.send(wire.TypeJobCancel, wire.JobCancel{RunID: "run", JobID: "j", Reason: "test", Force: force, GraceMs: 20_000}) // a busy shell needs its time
 			if f := c.final("j"); f.Status != "cancelled" {
 				t.Errorf("%+v", f)
 			}

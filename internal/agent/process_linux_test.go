@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/wire"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
@@ -83,6 +84,8 @@ func TestTokenAndSecretsAreNotInProc(t *testing.T) {
 	} else if !strings.Contains(seen, "environ: Permission denied") || !strings.Contains(seen, "fd'") && !strings.Contains(seen, "fd: ") {
 		t.Errorf("a step of the same user can look into the agent:\n%s", seen)
 	}
+	// The step's own token for asking the server is masked in its log, and good only while the job runs.
+	seen = strings.ReplaceAll(seen, stepcall.TokenVariable+"=***", "")
 	for _, bad := range []string{testToken, "top-secret-value", "***"} {
 		if strings.Contains(seen, bad) {
 			t.Errorf("%q can be read:\n%s", bad, seen)

@@ -220,7 +220,7 @@ func (l *life) lead() {
 	if h := l.callOf("lead"); w.faulty() && h>>16%20 == 0 {
 		time.Sleep(time.Duration(h >> 30 % uint64(3*time.Second)))
 	}
-	if w.plan.pause == 0 || w.started.IsZero() || !w.faulty() || time.Since(w.started) < w.plan.pauseAt || w.paused.Swap(true) {
+	if w.plan.pause == 0 || w.started.pending() || !w.faulty() || w.started.since() < w.plan.pauseAt || w.paused.Swap(true) {
 		return
 	}
 	now := time.Now()

@@ -48,7 +48,7 @@ func newPlan(s seed, coordinators int) plan {
 // databaseNow is the clock of a shared database. When another of its machines takes over it may leap, so that a leader is deposed who
 // does not know it.
 func (w *world) databaseNow() time.Time {
-	if !w.started.IsZero() && w.plan.leap > 0 && time.Since(w.started) >= w.plan.leapAt {
+	if !w.started.pending() && w.plan.leap > 0 && w.started.since() >= w.plan.leapAt {
 		return time.Now().Add(w.plan.leap)
 	}
 	return time.Now()
@@ -58,7 +58,7 @@ func (w *world) databaseNow() time.Time {
 func (p plan) doom(w *world, l *life) doom {
 	d := w.seed.dice("doom " + l.actor)
 	out := doom{loud: d.chance(70)}
-	if p.calm || l.n > 6 || !w.started.IsZero() && !w.faulty() {
+	if p.calm || l.n > 6 || !w.started.pending() && !w.faulty() {
 		return out
 	}
 	switch k := d.below(100); {

@@ -99,14 +99,15 @@ func (w *world) work() {
 			return
 		}
 	}
-	w.started = time.Now()
+	began := time.Now()
+	w.started.set(began)
 	w.trace.add("work begins")
-	end := w.started.Add(w.plan.workFor)
+	end := began.Add(w.plan.workFor)
 	for time.Now().Before(end) {
 		p.act()
 		time.Sleep(p.d.between(50*time.Millisecond, 5*time.Second))
 	}
-	for time.Since(w.started) < w.plan.faultsFor {
+	for w.started.since() < w.plan.faultsFor {
 		time.Sleep(time.Second)
 	}
 	p.drain(nil)

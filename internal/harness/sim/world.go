@@ -60,7 +60,7 @@ type world struct {
 	coordinators []*coordinator
 	repos        map[string]*sourcetest.Fake
 	commits      map[string][]string // by source
-	started      time.Time           // of the workload
+	started      start               // of the workload
 	settling     atomic.Bool
 	ending       atomic.Bool
 	paused       atomic.Bool // a leader has been
@@ -211,7 +211,7 @@ func (w *world) database() string {
 
 // faulty reports whether things may break now.
 func (w *world) faulty() bool {
-	return !w.plan.calm && !w.settling.Load() && !w.started.IsZero() && time.Since(w.started) < w.plan.faultsFor
+	return !w.plan.calm && !w.settling.Load() && !w.started.pending() && w.started.since() < w.plan.faultsFor
 }
 
 // latency is how long the n-th thing of a way takes.
