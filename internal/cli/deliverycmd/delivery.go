@@ -142,7 +142,7 @@ What it has started already is not started twice. Only a delivery whose status i
 		Example: `  kici delivery list --status failed
   kici delivery replay 72d3162e-cc78-11e3-81ab-4c9367dc0958`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.Client()
+			cl, err := c.Writer(cmd.Context())
 			if err != nil {
 				return err
 			}

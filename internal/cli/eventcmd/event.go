@@ -257,7 +257,7 @@ func dlqRetry(c *console.Console) *cobra.Command {
 		Long:    "Route a dead letter again at once, with all its attempts. Workflows that it has started are not started twice.",
 		Example: "  kici event dlq retry 0197a3c4-5e1f-7a10-9d54-0242ac120002",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.Client()
+			cl, err := c.Writer(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -278,7 +278,7 @@ func dlqDiscard(c *console.Console) *cobra.Command {
 		Use: "discard EVENT", Short: "Delete a dead letter", Args: cobra.ExactArgs(1),
 		Long: "Delete a dead letter for good. The runs that it had started stay.", Example: "  kici event dlq discard 0197a3c4-5e1f-7a10-9d54-0242ac120002",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.Client()
+			cl, err := c.Writer(cmd.Context())
 			if err != nil {
 				return err
 			}

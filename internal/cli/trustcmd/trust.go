@@ -113,7 +113,7 @@ func remove(c *console.Console) *cobra.Command {
 		Use: "remove TRUST", Aliases: []string{"rm"}, Short: "Take a trust back", Args: cobra.ExactArgs(1),
 		Long: "Take a trust back. Events that come from now on start nothing there; runs that were started go on.", Example: "  kici trust remove 0197a3c4-5e1f-7a10-9d54-0242ac120002",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := c.Client()
+			cl, err := c.Writer(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -210,14 +210,3 @@ func (q *Queries) Org(ctx context.Context, id string) (Org, error) {
 	err := row.Scan(&i.ID, &i.CreatedAt, &i.Name)
 	return i, err
 }
-
-const registryVersionNow = `-- name: RegistryVersionNow :one
-SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) AS version FROM registry_versions
-`
-
-func (q *Queries) RegistryVersionNow(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, registryVersionNow)
-	var version int64
-	err := row.Scan(&version)
-	return version, err
-}

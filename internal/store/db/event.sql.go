@@ -366,23 +366,6 @@ func (q *Queries) EventByRequest(ctx context.Context, sourceJobID string, reques
 	return id, err
 }
 
-const eventHome = `-- name: EventHome :one
-SELECT id, source_routing_key, event_name FROM kici_events WHERE org_id = $1 AND id = $2
-`
-
-type EventHomeRow struct {
-	ID               string
-	SourceRoutingKey string
-	EventName        string
-}
-
-func (q *Queries) EventHome(ctx context.Context, orgID string, iD string) (EventHomeRow, error) {
-	row := q.db.QueryRowContext(ctx, eventHome, orgID, iD)
-	var i EventHomeRow
-	err := row.Scan(&i.ID, &i.SourceRoutingKey, &i.EventName)
-	return i, err
-}
-
 const eventTargets = `-- name: EventTargets :many
 SELECT registration_id, run_id FROM event_runs WHERE event_id = $1 ORDER BY registration_id
 `
@@ -973,31 +956,6 @@ func (q *Queries) ReadEventPayload(ctx context.Context, id string) (string, erro
 	var payload string
 	err := row.Scan(&payload)
 	return payload, err
-}
-
-const readEventRun = `-- name: ReadEventRun :one
-SELECT id, number, repo, workflow, status FROM execution_runs WHERE id = $1
-`
-
-type ReadEventRunRow struct {
-	ID       string
-	Number   int64
-	Repo     string
-	Workflow string
-	Status   string
-}
-
-func (q *Queries) ReadEventRun(ctx context.Context, id string) (ReadEventRunRow, error) {
-	row := q.db.QueryRowContext(ctx, readEventRun, id)
-	var i ReadEventRunRow
-	err := row.Scan(
-		&i.ID,
-		&i.Number,
-		&i.Repo,
-		&i.Workflow,
-		&i.Status,
-	)
-	return i, err
 }
 
 const readEventRuns = `-- name: ReadEventRuns :many

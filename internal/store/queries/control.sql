@@ -26,9 +26,6 @@ SELECT CAST(CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END AS T
 FROM agents g WHERE g.state <> 'gone'
 GROUP BY CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END;
 
--- name: RegistryVersionNow :one
-SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) AS version FROM registry_versions;
-
 -- name: FilteredAccessLog :many
 SELECT * FROM access_log
 WHERE org_id = sqlc.arg(org_id)

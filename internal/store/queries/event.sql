@@ -204,9 +204,6 @@ DELETE FROM kici_events WHERE org_id = $1 AND id = $2 AND dlq_at IS NOT NULL;
 -- name: CountDeadLetters :one
 SELECT COUNT(*) FROM kici_events WHERE dlq_at IS NOT NULL;
 
--- name: EventHome :one
-SELECT id, source_routing_key, event_name FROM kici_events WHERE org_id = $1 AND id = $2;
-
 -- name: ReadEvents :many
 SELECT e.id, e.event_name, e.source_repo, e.source_routing_key, e.source_run_id, e.source_job_id, e.target_repos, e.chain_depth, e.processed,
   e.claimed_at, e.claimed_by, e.attempts, e.next_retry_at, e.last_error, e.dlq_at, e.dlq_reason, e.match_outcome, e.matched_count,
@@ -260,9 +257,6 @@ SELECT payload FROM kici_events WHERE id = $1;
 SELECT t.registration_id, t.run_id, r.number, r.repo, r.workflow, r.status, r.routing_key, r.created_at, r.failure_reason
 FROM event_runs t JOIN execution_runs r ON r.id = t.run_id
 WHERE t.event_id = $1 ORDER BY r.created_at, r.id;
-
--- name: ReadEventRun :one
-SELECT id, number, repo, workflow, status FROM execution_runs WHERE id = $1;
 
 -- name: ExpiredLeases :one
 SELECT COUNT(*) FROM kici_events WHERE claimed_at IS NOT NULL AND claimed_at <= sqlc.arg(cutoff) AND processed = FALSE AND dlq_at IS NULL;
