@@ -48,6 +48,7 @@ func (w *world) sample(stop <-chan struct{}) {
 
 func (s *sampler) look() {
 	w := s.p.w
+	file := w.database()
 	pool, err := w.openDatabase()
 	if err != nil {
 		return // no server runs just now
@@ -68,12 +69,13 @@ func (s *sampler) look() {
 		return
 	}
 	for range min(askedJobs, len(ids)) {
-		s.ask(pool, ids[s.p.d.below(len(ids))])
+		s.ask(pool, file, ids[s.p.d.below(len(ids))])
 	}
 }
 
-// ask compares what the product says of a job with its rows, if those are the same before and after.
-func (s *sampler) ask(pool *sql.DB, id string) {
+// ask compares what the product says of a job with its rows, if those are the same before and after. A server that has started
+// again meanwhile, and may be the one that answers, has another file.
+func (s *sampler) ask(pool *sql.DB, file, id string) {
 	before, found, err := readFacts(pool, id)
 	if err != nil || !found {
 		return
@@ -83,7 +85,7 @@ func (s *sampler) ask(pool *sql.DB, id string) {
 		return
 	}
 	after, found, err := readFacts(pool, id)
-	if err != nil || !found || !reflect.DeepEqual(before, after) {
+	if err != nil || !found || !reflect.DeepEqual(before, after) || s.p.w.database() != file {
 		return
 	}
 	s.p.w.watch.asked()
