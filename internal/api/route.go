@@ -1,9 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,11 +25,12 @@ type Action string
 // endpoint says where a route is and how it behaves.
 type endpoint struct {
 	method, path, summary string
-	status                int     // of success; 0 is 200
-	unscoped              bool    // needs a token that sees every source (ADM-5, "U")
-	operators             bool    // concerns the whole cluster: needs an unscoped token of the operating organisation
-	rate                  float64 // share of allowed requests that is recorded (AUD-2); 0 is all
-	rare                  bool    // recorded at most once per actor and minute instead
+	status                int                       // of success; 0 is 200
+	unscoped              bool                      // needs a token that sees every source (ADM-5, "U")
+	operators             bool                      // concerns the whole cluster: needs an unscoped token of the operating organisation
+	rate                  float64                   // share of allowed requests that is recorded (AUD-2); 0 is all
+	rare                  bool                      // recorded at most once per actor and minute instead
+	answers               map[string]*huma.Response // by status, where the handler's type does not tell
 }
 
 // OrgHeader names the organisation that an operator of the cluster acts in, when it is not that of the token.
@@ -83,11 +87,18 @@ func callerOf(ctx context.Context) *caller {
 }
 
 // body wraps an answer the way huma wants it.
-type body[T any] struct{ Body T }
+type body struct{ Body any }
 
 // handle mounts a route. It cannot be called without a permission and an action; an empty one is a mistake of the program.
 func handle[I, O any](a *API, e endpoint, r right, h func(ctx context.Context, c *caller, in *I) (O, error)) {
-	register(a, e, r, func(ctx context.Context, in *I) (*body[O], error) {
+	// huma's handler is compiled anew for each pair of an input and an output: 20 KB of program. So all answers are of one type
+	// there, and the schema of this one is given.
+	status := cmp.Or(e.status, http.StatusOK)
+	answer := &huma.Response{Description: http.StatusText(status), Content: map[string]*huma.MediaType{
+		"application/json": {Schema: a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[O](), true, operationID(e)+"Response")},
+	}}
+	e.answers = map[string]*huma.Response{strconv.Itoa(status): answer}
+	register(a, e, r, func(ctx context.Context, in *I) (*body, error) {
 		c := callerOf(ctx)
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()
@@ -95,7 +106,7 @@ func handle[I, O any](a *API, e endpoint, r right, h func(ctx context.Context, c
 		if err != nil {
 			return nil, a.fail(ctx, c, err)
 		}
-		return &body[O]{out}, nil
+		return &body{out}, nil
 	})
 }
 
@@ -112,6 +123,7 @@ func register[I, O any](a *API, e endpoint, r right, h func(context.Context, *I)
 		Security:    []map[string][]string{{"token": {}}},
 		Errors:      []int{400, 401, 403, 404},
 		Middlewares: huma.Middlewares{a.guard(e, r)},
+		Responses:   e.answers,
 	}
 	if e.status == 0 {
 		op.DefaultStatus = http.StatusOK
