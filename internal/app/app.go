@@ -325,6 +325,7 @@ func (s *Server) openRooms(context.Context) error {
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })
 	s.openEvents()
+	s.runs.Listen(s.listeners())
 	s.checks = check.New(check.Deps{Store: s.store, Sources: s.ingress, BaseURL: s.URL, Env: s.env, Log: s.log, Metrics: s.metrics})
 	s.dispatch = dispatch.New(dispatch.Deps{
 		Store: s.store, Leader: s.leader, Runs: jobLives{s.runs, s.metrics}, InstanceID: s.data.InstanceID(), Settings: s.tuning.Dispatch, Limits: s.dispatchLimits,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/run"
 )
 
 // openEvents builds the room of internal events. Their runs are planned by ingress, which knows the sources.
@@ -17,6 +18,19 @@ func (s *Server) openEvents() {
 		},
 		Limits: s.eventLimits, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
+}
+
+// listeners tells the runs which of their events nobody waits for.
+func (s *Server) listeners() run.Listeners {
+	return run.Listeners{
+		UnheardAt: func(orgID, name string) int64 {
+			if index, ok := s.registrations.Loaded(); ok && !event.Heard(index, orgID, name) {
+				return index.Version()
+			}
+			return -1
+		},
+		Ended: s.events.Unheard,
+	}
 }
 
 func registeredStart(e event.Start) ingress.RegisteredStart {

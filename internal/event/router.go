@@ -128,7 +128,7 @@ func (s *Service) sweep(ctx context.Context, kinds []db.OpenEventKindsRow) (want
 	}
 	var unwanted []db.OpenEventKindsRow
 	for _, k := range kinds {
-		if anyCandidate(index, k.OrgID, k.EventName) {
+		if Heard(index, k.OrgID, k.EventName) {
 			wanted = true
 		} else {
 			unwanted = append(unwanted, k)
@@ -166,7 +166,8 @@ func (s *Service) sweep(ctx context.Context, kinds []db.OpenEventKindsRow) (want
 	return wanted || progress == 0, nil // what is left of them was tried before and is taken one by one
 }
 
-func anyCandidate(index Index, orgID, name string) bool {
+// Heard reports whether a registration of the organisation waits for events of this name.
+func Heard(index Index, orgID, name string) bool {
 	for _, kind := range triggerTypes(name) {
 		for range index.Triggered(orgID, kind) {
 			return true
@@ -174,6 +175,9 @@ func anyCandidate(index Index, orgID, name string) bool {
 	}
 	return false
 }
+
+// Unheard counts an event that was ended as it was written, because nobody waits for it.
+func (s *Service) Unheard(name string) { s.ended(name, OutcomeNoRegistration, 1, 1) }
 
 // ended counts events whose routing succeeded.
 func (s *Service) ended(name, outcome string, n, attempts int64) {

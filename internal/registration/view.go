@@ -17,6 +17,12 @@ func (s *Service) View(ctx context.Context) (View, error) {
 	return View{ix}, err
 }
 
+// Loaded returns the index as this process has it, which may be old; ok is false when it has none yet. It never waits.
+func (s *Service) Loaded() (v View, ok bool) {
+	ix := s.index.Load()
+	return View{ix}, ix != nil
+}
+
 // Version is the registry's version that the view shows.
 func (v View) Version() int64 { return v.ix.version }
 

@@ -114,13 +114,18 @@ func (l *life) event(name, jobID string, body any) error {
 			"workflows that wait for the end of this run or of its jobs are not started: it is link %d of a chain of runs that start each other, and a chain has at most %d",
 			l.run.ChainDepth, l.s.settings.MaxChainDepth-1))
 	}
-	err := l.tx.InsertLifecycleEvent(l.ctx, db.InsertLifecycleEventParams{
+	ended, err := l.tx.InsertLifecycleEvent(l.ctx, db.InsertLifecycleEventParams{
 		ID: l.s.env.NewID(), OrgID: l.run.OrgID, EventName: name, Payload: mustJSON(body), SourceRepo: l.run.Repo, SourceRoutingKey: l.run.RoutingKey,
 		SourceRunID: l.run.ID, SourceJobID: jobID, ChainDepth: l.run.ChainDepth + 1, CreatedAt: l.now, ExpiresAt: l.now + l.s.limits(l.run.OrgID).EventTTL.Milliseconds(),
+		UnheardAt: l.s.listeners.unheardAt(l.run.OrgID, name),
 	})
 	if err != nil {
 		return fmt.Errorf("write lifecycle event: %w", err)
 	}
-	l.tx.Notify(store.TopicEvents, "")
+	if ended {
+		l.s.listeners.ended(name)
+	} else {
+		l.tx.Notify(store.TopicEvents, "")
+	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Service struct {
 	depth    depthGauge
 	observer Observer
 	limitsOf func(orgID string) Limits
+
+	listeners Listeners
 }
 
 // Observer is told what metrics count. Its functions are called inside transactions, so they must not block, and a
@@ -38,6 +40,29 @@ type Observer struct {
 
 // Observe sets the observer. Call it before the service is used.
 func (s *Service) Observe(o Observer) { s.observer = o }
+
+// Listeners knows who waits for lifecycle events, so that those nobody waits for need not be routed. Its functions are called inside
+// transactions, so they must answer at once, and a transaction that is repeated calls them twice.
+type Listeners struct {
+	UnheardAt func(orgID, event string) int64 // the registry's version at which nobody waits for it, -1 when somebody does or nobody knows
+	Ended     func(event string)              // one was written for nobody
+}
+
+// Listen sets who knows the listeners; without it every event is routed. Call it before the service is used.
+func (s *Service) Listen(l Listeners) { s.listeners = l }
+
+func (l Listeners) unheardAt(orgID, event string) int64 {
+	if l.UnheardAt == nil {
+		return -1
+	}
+	return l.UnheardAt(orgID, event)
+}
+
+func (l Listeners) ended(event string) {
+	if l.Ended != nil {
+		l.Ended(event)
+	}
+}
 
 // Limits are what an organisation may be given while the server runs; the rest of Settings is fixed at its start.
 type Limits struct {

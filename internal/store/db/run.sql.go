@@ -299,11 +299,17 @@ func (q *Queries) HasOpenNeed(ctx context.Context, jobID string) (int64, error) 
 	return count, err
 }
 
-const insertLifecycleEvent = `-- name: InsertLifecycleEvent :exec
+const insertLifecycleEvent = `-- name: InsertLifecycleEvent :one
 INSERT INTO kici_events (
   id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '[]', $9, FALSE, '', 0, '', '', $10, $11)
+  processed, processed_at, claimed_by, attempts, match_outcome, matched_count, last_error, dlq_reason, created_at, expires_at
+)
+SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS TEXT), CAST($5 AS TEXT),
+  CAST($6 AS TEXT), CAST($7 AS TEXT), CAST($8 AS TEXT), '[]', CAST($9 AS BIGINT),
+  u.unheard, CASE WHEN u.unheard THEN CAST($10 AS BIGINT) END, '', CASE WHEN u.unheard THEN 1 ELSE 0 END,
+  CASE WHEN u.unheard THEN 'no-registration' END, CASE WHEN u.unheard THEN 0 END, '', '', CAST($10 AS BIGINT), CAST($11 AS BIGINT)
+FROM (SELECT COALESCE((SELECT version FROM registry_versions WHERE id = 'default'), 0) = CAST($12 AS BIGINT) AS unheard) AS u
+RETURNING processed
 `
 
 type InsertLifecycleEventParams struct {
@@ -318,10 +324,12 @@ type InsertLifecycleEventParams struct {
 	ChainDepth       int64
 	CreatedAt        int64
 	ExpiresAt        int64
+	UnheardAt        int64
 }
 
-func (q *Queries) InsertLifecycleEvent(ctx context.Context, arg InsertLifecycleEventParams) error {
-	_, err := q.db.ExecContext(ctx, insertLifecycleEvent,
+// One that no registration waits for at this version of the registry is ended as it is written (EVT-24): nearly all of them are such.
+func (q *Queries) InsertLifecycleEvent(ctx context.Context, arg InsertLifecycleEventParams) (bool, error) {
+	row := q.db.QueryRowContext(ctx, insertLifecycleEvent,
 		arg.ID,
 		arg.OrgID,
 		arg.EventName,
@@ -333,8 +341,11 @@ func (q *Queries) InsertLifecycleEvent(ctx context.Context, arg InsertLifecycleE
 		arg.ChainDepth,
 		arg.CreatedAt,
 		arg.ExpiresAt,
+		arg.UnheardAt,
 	)
-	return err
+	var processed bool
+	err := row.Scan(&processed)
+	return processed, err
 }
 
 const insertRun = `-- name: InsertRun :execrows

@@ -210,11 +210,18 @@ DELETE FROM execution_steps WHERE job_id = $1;
 -- name: StepResults :many
 SELECT idx, name, status, exit_code, started_at, finished_at, error, allowed FROM execution_steps WHERE job_id = $1 ORDER BY idx;
 
--- name: InsertLifecycleEvent :exec
+-- name: InsertLifecycleEvent :one
+-- One that no registration waits for at this version of the registry is ended as it is written (EVT-24): nearly all of them are such.
 INSERT INTO kici_events (
   id, org_id, event_name, payload, source_repo, source_routing_key, source_run_id, source_job_id, target_repos, chain_depth,
-  processed, claimed_by, attempts, last_error, dlq_reason, created_at, expires_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '[]', $9, FALSE, '', 0, '', '', $10, $11);
+  processed, processed_at, claimed_by, attempts, match_outcome, matched_count, last_error, dlq_reason, created_at, expires_at
+)
+SELECT CAST(sqlc.arg(id) AS TEXT), CAST(sqlc.arg(org_id) AS TEXT), CAST(sqlc.arg(event_name) AS TEXT), CAST(sqlc.arg(payload) AS TEXT), CAST(sqlc.arg(source_repo) AS TEXT),
+  CAST(sqlc.arg(source_routing_key) AS TEXT), CAST(sqlc.arg(source_run_id) AS TEXT), CAST(sqlc.arg(source_job_id) AS TEXT), '[]', CAST(sqlc.arg(chain_depth) AS BIGINT),
+  u.unheard, CASE WHEN u.unheard THEN CAST(sqlc.arg(created_at) AS BIGINT) END, '', CASE WHEN u.unheard THEN 1 ELSE 0 END,
+  CASE WHEN u.unheard THEN 'no-registration' END, CASE WHEN u.unheard THEN 0 END, '', '', CAST(sqlc.arg(created_at) AS BIGINT), CAST(sqlc.arg(expires_at) AS BIGINT)
+FROM (SELECT COALESCE((SELECT version FROM registry_versions WHERE id = 'default'), 0) = CAST(sqlc.arg(unheard_at) AS BIGINT) AS unheard) AS u
+RETURNING processed;
 
 -- name: QueueDepth :one
 SELECT COUNT(*) FROM (
