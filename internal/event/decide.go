@@ -35,7 +35,7 @@ type facts struct {
 // candidate is a registration that has a trigger of a type that the event may fire.
 type candidate struct {
 	reg      db.WorkflowRegistration
-	workflow *lock.Workflow
+	workflow *lock.Workflow // nil when this binary cannot read it
 }
 
 // origin is what the emitting run hands on (EVT-23).
@@ -50,7 +50,8 @@ type origin struct {
 type verdict struct {
 	targets []target
 	buffers []buffer
-	outcome string // when nothing is dispatched; with a target it is matched
+	unread  []db.WorkflowRegistration // addressed, and this binary cannot read it
+	outcome string                    // when nothing is dispatched; with a target it is matched
 }
 
 // target is a workflow to start.
@@ -88,6 +89,13 @@ func decide(f facts) verdict {
 		reached++
 		if !trusted(e, c.reg, f.trust) {
 			blocked++
+			continue
+		}
+		if c.workflow == nil { // an event that names it waits for somebody who mends that; others would be one dead letter each
+			failed++
+			if addressed {
+				v.unread = append(v.unread, c.reg)
+			}
 			continue
 		}
 		hit := false

@@ -11,6 +11,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
 func TestAnEventStartsWhoWaits(t *testing.T) {
@@ -187,12 +188,57 @@ func TestOneFailedPlanIsTriedAgain(t *testing.T) {
 func TestAPermanentErrorIsADeadLetterAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ids := w.register(keyA, "a", flow("w1", onEvent("done")))
-		w.fail[ids["w1"]] = fmt.Errorf("no: %w", Permanent(errors.New("for ever")))
+		w.fail[ids["w1"]] = fmt.Errorf("no: %w", permanent{errors.New("for ever")})
 		id := w.emit(Emit{Name: "done"})
 		w.look()
 		w.want(id, StateDead, "", 0)
 		if e := w.event(id); e.DlqReason != DeadNotRetryable || e.Attempts != 1 {
 			t.Errorf("dead letter %+v", e)
+		}
+	})
+}
+
+// What passes is tried again, whatever stands against another target for ever (EVT-18).
+func TestAPermanentErrorKeepsNoOtherTargetFromItsRetry(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		ids := w.register(keyA, "a", flow("never", onEvent("done")), flow("later", onEvent("done")))
+		w.fail[ids["never"]] = permanent{errors.New("for ever")}
+		w.fail[ids["later"]] = errors.New("the forge is away")
+		id := w.emit(Emit{Name: "done"})
+		w.look()
+		w.want(id, StateRetrying, "", 0)
+		delete(w.fail, ids["later"])
+		w.pass(6 * time.Minute)
+		w.look()
+		w.want(id, StateDead, "", 1)
+		if e := w.event(id); e.DlqReason != DeadNotRetryable || w.started(id)[ids["later"]] == "" {
+			t.Errorf("dead letter %+v, started %v", e, w.started(id))
+		}
+	})
+}
+
+// A fire for a registration that no repetition makes startable is a dead letter at once, and nothing is started in its stead.
+func TestAFireThatCanNeverStartIsADeadLetterAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		lacks := onCron("0 4 * * *", "UTC")
+		lacks.Inputs = map[string]lock.Input{"level": {Type: "integer", Required: true}}
+		ids := w.register(keyB, "b", flow("inputs", lacks), flow("newer", onCron("0 4 * * *", "UTC")), flow("waits", onEvent("done")))
+		w.unreadable(ids["newer"])
+		w.unreadable(ids["waits"])
+		for name, want := range map[string]string{"inputs": "level", "newer": "cannot read"} {
+			payload := fmt.Sprintf(`{"registrationId":%q,"cronExpression":"0 4 * * *","timezone":"UTC"}`, ids[name])
+			id := w.emit(Emit{Name: ScheduleFire, SourceRoutingKey: keyB, SourceRepo: "b", RegistrationID: ids[name], Payload: []byte(payload)})
+			w.look()
+			w.want(id, StateDead, "", 0)
+			if e := w.event(id); e.DlqReason != DeadNotRetryable || e.Attempts != 1 || !strings.Contains(e.LastError, want) {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+		other := w.emit(Emit{Name: "done", SourceRoutingKey: keyB, SourceRepo: "b"}) // it is for everybody, and nobody can be asked
+		w.look()
+		w.want(other, StateProcessed, OutcomeNoTrigger, 0)
+		if len(w.allRuns()) != 0 {
+			t.Errorf("%d runs", len(w.allRuns()))
 		}
 	})
 }

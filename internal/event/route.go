@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -25,13 +26,10 @@ const (
 // errLost says that the lease is another's by now: nothing may be written (EVT-12).
 var errLost = errors.New("the event's lease was lost")
 
-// permanent marks an error that no repetition mends (EVT-13).
+// permanent marks an error that no repetition mends: an event that meets nothing else is a dead letter at once (EVT-13).
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
-
-// Permanent marks err as one that repeating does not mend: an event that meets it is a dead letter at once.
-func Permanent(err error) error { return permanent{err} }
 
 // retryDelay is full jitter: a time of [0, min(5 min, 5 s · 2^(attempts−1))) (EVT-13). It is drawn from the event's id and attempt, so
 // that deciding it twice gives the same.
@@ -81,6 +79,10 @@ func (s *Service) route(ctx context.Context, e db.KiciEvent) (err error) {
 	v := decide(f)
 	var writes []write
 	var failures []error
+	for _, reg := range v.unread {
+		failures = append(failures, permanent{fmt.Errorf("%s of %s: this version of kici cannot read the registered workflow; push to its default branch, or run `kici registration refresh`",
+			reg.Workflow, reg.Repo)})
+	}
 	for _, t := range v.targets {
 		if done[t.reg.ID] { // an earlier attempt started it (EVT-17)
 			continue
@@ -103,7 +105,7 @@ func (s *Service) route(ctx context.Context, e db.KiciEvent) (err error) {
 func (s *Service) settle(ctx context.Context, e db.KiciEvent, v verdict, writes []write, failures []error) error {
 	end := func() ending {
 		if len(failures) > 0 {
-			return s.failure(e, errors.Join(failures...))
+			return s.failure(e, failures...)
 		}
 		return ending{outcome: v.outcome}
 	}
@@ -143,12 +145,13 @@ type ending struct {
 	dead    string // reason, "" when it is tried again
 }
 
-// failure is the end of an attempt that err stopped.
-func (s *Service) failure(e db.KiciEvent, err error) ending {
-	end := ending{err: clip(err.Error(), maxErrorBytes-4)}
-	var p permanent
+// failure is the end of an attempt that errs stopped. As long as one of them may go away, the event is tried again: what can be started
+// must not be kept from it by a target that never can (EVT-18).
+func (s *Service) failure(e db.KiciEvent, errs ...error) ending {
+	end := ending{err: clip(errors.Join(errs...).Error(), maxErrorBytes-4)}
+	passing := slices.ContainsFunc(errs, func(err error) bool { return !errors.As(err, new(permanent)) })
 	switch {
-	case errors.As(err, &p):
+	case !passing:
 		end.dead = DeadNotRetryable
 	case e.Attempts >= s.d.Limits().MaxAttempts:
 		end.dead = DeadExhausted
@@ -270,6 +273,10 @@ func (s *Service) dead(name, reason string, attempts int64) {
 
 // plan plans the run of one target.
 func (s *Service) plan(ctx context.Context, f facts, t target) (Planned, error) {
+	inputs, err := scheduleInputs(f.event, t)
+	if err != nil {
+		return nil, permanent{fmt.Errorf("the inputs of its schedule: %w", err)}
+	}
 	trigger := t.event.Type
 	if t.event.Action != "" {
 		trigger += ":" + t.event.Action
@@ -277,20 +284,17 @@ func (s *Service) plan(ctx context.Context, f facts, t target) (Planned, error) 
 	return s.d.Plan(ctx, Start{
 		OrgID: f.event.OrgID, Registration: t.reg, Workflow: *t.workflow, Event: t.event, Decision: t.decision, DedupKey: f.event.ID + ":" + t.reg.ID,
 		TrustTier: f.origin.tier, ChainDepth: int(f.event.ChainDepth), Actor: f.origin.actor, TriggerEvent: trigger, Branch: t.branch,
-		Inputs: scheduleInputs(f.event, t),
+		Inputs: inputs,
 	})
 }
 
-// scheduleInputs are what a fire gives the run: the inputs of the trigger that it matched, each its default (WF-9).
-func scheduleInputs(e db.KiciEvent, t target) map[string]any {
+// scheduleInputs are what a fire gives the run: the inputs of the trigger that it matched, each its default (WF-9). One without is an
+// error, and only another registration mends it.
+func scheduleInputs(e db.KiciEvent, t target) (map[string]any, error) {
 	if e.EventName != ScheduleFire {
-		return nil
+		return nil, nil
 	}
-	inputs, err := workflow.ScheduleInputs(&t.workflow.On[t.decision.Trigger])
-	if err != nil { // registered by a version that did not ask for defaults
-		return nil
-	}
-	return inputs
+	return workflow.ScheduleInputs(&t.workflow.On[t.decision.Trigger])
 }
 
 // gather reads what the decision rests on, and the registrations that earlier attempts have dispatched to.

@@ -268,7 +268,7 @@ func (s *Service) finishIdle(ctx context.Context, rows []db.KiciEvent) (rest []d
 			if err != nil {
 				return err
 			}
-			if v := decide(f); len(v.targets)+len(v.buffers)+len(done) == 0 {
+			if v := decide(f); len(v.targets)+len(v.buffers)+len(v.unread)+len(done) == 0 {
 				idle[e.ID] = v.outcome
 			}
 		}

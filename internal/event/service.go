@@ -36,7 +36,8 @@ func DefaultLimits() Limits {
 // Index is every registration at one version.
 type Index interface {
 	Version() int64
-	// Triggered yields the organisation's enabled registrations with a trigger of this type; what it yields must not be changed.
+	// Triggered yields the organisation's enabled registrations with a trigger of this type; what it yields must not be changed. The
+	// workflow is nil where this binary cannot read it.
 	Triggered(orgID, triggerType string) iter.Seq2[db.WorkflowRegistration, *lock.Workflow]
 }
 

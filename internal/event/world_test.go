@@ -160,6 +160,25 @@ func (w *world) register(key, repo string, workflows ...lock.Workflow) map[strin
 	return ids
 }
 
+// unreadable makes a registration one of a version whose workflows this one cannot read.
+func (w *world) unreadable(id string) {
+	w.t.Helper()
+	w.write(func(tx *store.Tx) error {
+		r, err := tx.RegistrationForUpdate(ctx, "acme", id)
+		if err != nil {
+			return err
+		}
+		_, err = tx.UpsertRegistration(ctx, db.UpsertRegistrationParams{
+			ID: id, OrgID: r.OrgID, RoutingKey: r.RoutingKey, Repo: r.Repo, Workflow: r.Workflow, LockEntry: `{"name":{}}`, TriggerTypes: r.TriggerTypes,
+			CommitSha: r.CommitSha, DefaultBranch: r.DefaultBranch, SourceFile: r.SourceFile, IsGlobal: r.IsGlobal, SyncedAt: r.SyncedAt,
+		})
+		if err == nil {
+			err = tx.BumpRegistryVersion(ctx)
+		}
+		return err
+	})
+}
+
 func flow(name string, on ...lock.Trigger) lock.Workflow {
 	return lock.Workflow{Name: name, On: on, Jobs: []lock.Job{{
 		Name: "j", RunsOn: lock.Selector{Labels: []string{"linux"}}, Steps: []lock.Step{{Run: "true"}},

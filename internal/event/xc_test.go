@@ -317,7 +317,7 @@ func TestXC38EventsBeforeTheRouterRuns(t *testing.T) {
 func TestXC39RetryOfADeadLetterStartsOnlyWhatIsMissing(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ids := w.register(keyA, "a", flow("w1", onEvent("done")), flow("w2", onEvent("done")))
-		w.fail[ids["w2"]] = Permanent(errors.New("no"))
+		w.fail[ids["w2"]] = permanent{errors.New("no")}
 		id := w.emit(Emit{Name: "done"})
 		w.look()
 		w.want(id, StateDead, "", 1)
@@ -346,7 +346,7 @@ func TestXC39RetryOfADeadLetterStartsOnlyWhatIsMissing(t *testing.T) {
 func TestADeadLetterIsDiscarded(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ids := w.register(keyA, "a", flow("w1", onEvent("done")))
-		w.fail[ids["w1"]] = Permanent(errors.New("no"))
+		w.fail[ids["w1"]] = permanent{errors.New("no")}
 		id := w.emit(Emit{Name: "done"})
 		if err := w.s.DiscardDead(ctx, "acme", id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("a living event was discarded: %v", err)
@@ -654,7 +654,7 @@ func TestXC48ABatchWorkflowThatFails(t *testing.T) {
 func TestXC49UnprocessedEventExpires(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ids := w.register(keyA, "a", flow("w1", onEvent("done"), onEvent("bad")))
-		w.fail[ids["w1"]] = Permanent(errors.New("no"))
+		w.fail[ids["w1"]] = permanent{errors.New("no")}
 		dead := w.emit(Emit{Name: "bad"})
 		w.look()
 		delete(w.fail, ids["w1"])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/source"
@@ -49,7 +50,7 @@ func (s *Service) PlanRegistered(ctx context.Context, r RegisteredStart) (Planne
 	case err == nil:
 		n.Event.Title = commit.Title
 		return s.d.Runs.Plan(n), nil
-	case errors.Is(err, source.ErrNotFound) || errors.Is(err, source.ErrMisconfigured) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrDisabled):
+	case lasts(err):
 		return s.d.Runs.PlanFailed(FailedRun{
 			OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
 			DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier, ChainDepth: n.ChainDepth,
@@ -58,6 +59,13 @@ func (s *Service) PlanRegistered(ctx context.Context, r RegisteredStart) (Planne
 		}), nil
 	}
 	return nil, err
+}
+
+// lasts reports whether asking again gives the same error.
+func lasts(err error) bool {
+	return slices.ContainsFunc([]error{
+		source.ErrNotFound, source.ErrMisconfigured, source.ErrInvalid, source.ErrTooLarge, ErrNotFound, ErrDisabled,
+	}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 func (s *Service) registeredCommit(ctx context.Context, orgID string, reg db.WorkflowRegistration) (source.Commit, error) {

@@ -17,7 +17,7 @@ import (
 type index struct {
 	version   int64
 	entries   map[string]*entry    // by id
-	byTrigger map[trigger][]*entry // enabled ones, in order of id
+	byTrigger map[trigger][]*entry // enabled ones, in order of id, those that cannot be read among them
 	globals   map[trigger][]*entry // of those, the global ones
 }
 
@@ -64,7 +64,7 @@ func (s *Service) Globals(ctx context.Context, orgID, triggerType string) (iter.
 func yields(found []*entry) iter.Seq2[db.WorkflowRegistration, *lock.Workflow] {
 	return func(yield func(db.WorkflowRegistration, *lock.Workflow) bool) {
 		for _, e := range found {
-			if !yield(e.row, e.workflow) {
+			if e.workflow != nil && !yield(e.row, e.workflow) {
 				return
 			}
 		}
@@ -129,7 +129,7 @@ func (s *Service) load(ctx context.Context, old *index) (*index, error) {
 			s.log.Error("registration cannot be read", "registration_id", row.ID, "repo", row.Repo, "workflow", row.Workflow, "err", err)
 		}
 		ix.entries[row.ID] = e
-		if row.Disabled || e.workflow == nil {
+		if row.Disabled {
 			continue
 		}
 		for kind := range strings.SplitSeq(strings.Trim(row.TriggerTypes, ","), ",") {

@@ -26,7 +26,8 @@ func (s *Service) Loaded() (v View, ok bool) {
 // Version is the registry's version that the view shows.
 func (v View) Version() int64 { return v.ix.version }
 
-// Triggered is as Service.Triggered, of this view.
+// Triggered is as Service.Triggered, of this view, and yields what this binary cannot read as well, with a nil workflow: whoever routes an
+// event to such a registration must not lose it.
 func (v View) Triggered(orgID, triggerType string) iter.Seq2[db.WorkflowRegistration, *lock.Workflow] {
 	return func(yield func(db.WorkflowRegistration, *lock.Workflow) bool) {
 		for _, e := range v.ix.byTrigger[trigger{orgID, triggerType}] {
