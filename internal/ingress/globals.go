@@ -144,7 +144,7 @@ func (s *Service) matchGlobals(ctx context.Context, d *db.Delivery, src source.S
 	return out, nil
 }
 
-// patientAttempts is how often a delivery waits for the repository of a global workflow that cannot be reached. Then it goes on without
+// patientAttempts is how often a delivery waits for a registered workflow's repository that cannot be reached. Then it goes on without
 // that workflow and says so: somebody else's repository must not keep the event's own workflows from running (ING-26).
 const patientAttempts = 2
 

@@ -188,20 +188,23 @@ func (a away) Resolve(ctx context.Context, ref string) (source.Commit, error) {
 	return a.Source.Resolve(ctx, ref)
 }
 
+// takeAway makes the local source of that name one that goes when gone says so.
+func takeAway(d *Deps, name string, gone *atomic.Bool) {
+	made := d.Factories[local.Kind]
+	d.Factories[local.Kind] = func(c source.Config) (source.Source, error) {
+		s, err := made(c)
+		if err == nil && c.Name == name {
+			s = away{s, gone}
+		}
+		return s, err
+	}
+}
+
 // A repository of a global workflow that is away does not keep the event's own workflows from running.
 func TestGlobalWorkflowWhoseRepositoryIsAway(t *testing.T) {
 	each(t, func(t *testing.T, st *store.Store) {
 		var gone atomic.Bool
-		w, _, other, secret := globalWorld(t, st, func() Globals { return Globals{Enabled: true} }, func(d *Deps) {
-			made := d.Factories[local.Kind]
-			d.Factories[local.Kind] = func(c source.Config) (source.Source, error) {
-				s, err := made(c)
-				if err == nil && c.Name == "author" {
-					s = away{s, &gone}
-				}
-				return s, err
-			}
-		})
+		w, _, other, secret := globalWorld(t, st, func() Globals { return Globals{Enabled: true} }, func(d *Deps) { takeAway(d, "author", &gone) })
 		gone.Store(true)
 		d := w.delivery(w.push("other", secret, pushOf("refs/heads/main", "", other.git("rev-parse", "HEAD")), "d1").DeliveryID)
 		if d.Status != statusProcessed || d.Matched != 1 || d.Attempts != patientAttempts+1 || w.workflows() != "ci" || !strings.Contains(w.decisions(d.ID), "could not be started") {

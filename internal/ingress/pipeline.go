@@ -237,7 +237,7 @@ func (s *Service) decideRegistered(ctx context.Context, d *db.Delivery, src sour
 			continue
 		}
 		out.matched++
-		planned, err := s.PlanRegistered(ctx, RegisteredStart{
+		planned, err := s.planPatiently(ctx, d, RegisteredStart{
 			OrgID: d.OrgID, Registration: reg, Workflow: *w, Event: ev, Decision: decision, DeliveryRow: d.ID, DedupKey: d.ID + ":" + reg.ID,
 			TrustTier: ci.TierTrusted, Actor: ev.Actor, TriggerEvent: triggerEvent(ev), Branch: reg.DefaultBranch,
 		})
@@ -247,4 +247,16 @@ func (s *Service) decideRegistered(ctx context.Context, d *db.Delivery, src sour
 		out.runs = append(out.runs, planned)
 	}
 	return out, nil
+}
+
+// planPatiently waits patientAttempts for a repository that cannot be reached. Then its run fails and says so: it must not keep the
+// workflows of other repositories from running (ING-26).
+func (s *Service) planPatiently(ctx context.Context, d *db.Delivery, r RegisteredStart) (PlannedRun, error) {
+	planned, err := s.PlanRegistered(ctx, r)
+	if err == nil || d.Attempts <= patientAttempts || ctx.Err() != nil {
+		return planned, err
+	}
+	_ = s.count("resolve")
+	s.log.Warn("registered workflow is not started", "delivery_id", d.ID, "registration_id", r.Registration.ID, "repo", r.Registration.Repo, "err", err)
+	return s.planUnstarted(s.registeredRun(ctx, r), r.Registration, err), nil
 }

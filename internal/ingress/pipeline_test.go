@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kici-go/kici/internal/source"
@@ -276,6 +277,35 @@ func TestPayloadWithNumbersOutOfRange(t *testing.T) {
 		d := w.delivery(w.signed("demo", secret, "push", "huge", []byte(`{"ref":"refs/heads/main","after":"`+sha+`","deep":[{"n":1e999}]}`)).ID)
 		if d.Status != statusFailed || d.Matched != 0 || d.Attempts != 1 || !strings.Contains(d.Error, "1e999") {
 			t.Errorf("status %s after %d attempts, matched %d: %s", d.Status, d.Attempts, d.Matched, d.Error)
+		}
+	})
+}
+
+// One repository that cannot be reached keeps the workflows of another waiting for two attempts and no longer, and is seen (ING-26).
+func TestRegisteredWorkflowWhoseRepositoryIsAway(t *testing.T) {
+	each(t, func(t *testing.T, st *store.Store) {
+		var gone atomic.Bool
+		w := newWorld(t, st, func(d *Deps) { takeAway(d, "b", &gone) }).run()
+		for _, name := range []string{"a", "b"} {
+			r, _ := newRepo(t, map[string]string{".kici/workflows/d.yaml": yaml("deploy-"+name, "{generic_webhook: {source: hooks, events: [deploy]}}")})
+			w.source(name, r.dir)
+			if _, err := w.in.Refresh(t.Context(), "default", name, "ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hooks, err := w.in.AddGeneric(t.Context(), GenericSource{OrgID: "default", Name: "hooks"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone.Store(true)
+		d := w.delivery(w.signed("hooks", hooks.Secret, "deploy", "g1", []byte(`{}`)).DeliveryID)
+		if d.Status != statusProcessed || d.Matched != 2 || d.Attempts != patientAttempts+1 || len(w.runs()) != 2 {
+			t.Fatalf("%+v %s", d, w.workflows())
+		}
+		for _, r := range w.runs() {
+			if failed := r.Status == "failed"; failed != (r.Repo == "b") || failed && !strings.Contains(r.FailureReason, "nobody answers") {
+				t.Errorf("%+v", r)
+			}
 		}
 	})
 }

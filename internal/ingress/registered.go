@@ -34,31 +34,41 @@ type RegisteredStart struct {
 // PlanRegistered plans the run of a registered workflow and writes nothing. Where its source or commit is gone for good the plan is
 // a failed run that says so; an error means that it is worth trying again.
 func (s *Service) PlanRegistered(ctx context.Context, r RegisteredStart) (PlannedRun, error) {
+	n := s.registeredRun(ctx, r)
+	commit, err := s.registeredCommit(ctx, r.OrgID, r.Registration)
+	switch {
+	case err == nil:
+		n.Event.Title = commit.Title
+		return s.d.Runs.Plan(n), nil
+	case lasts(err):
+		return s.planUnstarted(n, r.Registration, err), nil
+	}
+	return nil, err
+}
+
+// registeredRun is the run of a registered workflow but for its commit's title.
+func (s *Service) registeredRun(ctx context.Context, r RegisteredStart) NewRun {
 	reg, ev := r.Registration, r.Event
 	ev.Repo, ev.SHA, ev.Branch, ev.DefaultBranch = reg.Repo, reg.CommitSha, r.Branch, reg.DefaultBranch
 	ev.Ref = "refs/heads/" + reg.DefaultBranch
 	if r.TriggerEvent == "" {
 		r.TriggerEvent = triggerEvent(ev)
 	}
-	n := NewRun{
+	return NewRun{
 		OrgID: r.OrgID, RoutingKey: reg.RoutingKey, Repo: reg.Repo, Workflow: r.Workflow, Event: ev, TriggerEvent: r.TriggerEvent,
 		Decision: r.Decision, DeliveryRow: r.DeliveryRow, DedupKey: r.DedupKey, Inputs: r.Inputs, Actor: r.Actor, TrustTier: r.TrustTier,
 		ChainDepth: r.ChainDepth, Checks: s.reports(ctx, r.OrgID, reg.RoutingKey),
 	}
-	commit, err := s.registeredCommit(ctx, r.OrgID, reg)
-	switch {
-	case err == nil:
-		n.Event.Title = commit.Title
-		return s.d.Runs.Plan(n), nil
-	case lasts(err):
-		return s.d.Runs.PlanFailed(FailedRun{
-			OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
-			DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier, ChainDepth: n.ChainDepth,
-			InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, err),
-			Checks: n.Checks,
-		}), nil
-	}
-	return nil, err
+}
+
+// planUnstarted plans the failed run that shows why a registered workflow was not started (ING-26).
+func (s *Service) planUnstarted(n NewRun, reg db.WorkflowRegistration, why error) PlannedRun {
+	return s.d.Runs.PlanFailed(FailedRun{
+		OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
+		DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier, ChainDepth: n.ChainDepth,
+		InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, why),
+		Checks: n.Checks,
+	})
 }
 
 // lasts reports whether asking again gives the same error.
