@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -23,7 +22,6 @@ type Service struct {
 	env      service.Env
 	log      *slog.Logger
 
-	refused  atomic.Int64 // late writes that changed nothing (STM-5)
 	depth    depthGauge
 	observer Observer
 	limitsOf func(orgID string) Limits
@@ -35,7 +33,7 @@ type Service struct {
 // transaction that is repeated counts twice. A nil one is not called.
 type Observer struct {
 	RunEnded func(status ci.RunStatus, took time.Duration)
-	Refused  func(event string) // a status that came too late, or start, step
+	Refused  func(event string) // a write that came too late and changed nothing (STM-5): the status, or start, step
 }
 
 // Observe sets the observer. Call it before the service is used.
@@ -87,10 +85,6 @@ func NewService(st *store.Store, settings Settings, env service.Env, log *slog.L
 	return &Service{st: st, settings: settings, env: env, log: log.With("component", "run")}
 }
 
-// RefusedWrites counts reports and writes that came too late to change a status: the metric
-// non_monotonic_job_status_writes_total (STM-5).
-func (s *Service) RefusedWrites() int64 { return s.refused.Load() }
-
 // Errors that callers tell apart.
 var (
 	ErrNotFound      = errors.New("no such run")
@@ -102,7 +96,6 @@ var (
 
 // refuse notes a write that came too late and changes nothing.
 func (s *Service) refuse(job db.LockJobRow, event, why string) {
-	s.refused.Add(1)
 	if s.observer.Refused != nil {
 		s.observer.Refused(event)
 	}
