@@ -320,7 +320,7 @@ func (s *Server) openRooms(context.Context) error {
 	s.openRegistry()
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
-		Runs: ingressRuns{s.runs}, Registrations: s.registrations, Globals: s.globals, Limits: s.intakeLimits, BaseURL: s.URL,
+		Runs: ingressRuns{s.runs}, Events: ingressEvents{s}, Registrations: s.registrations, Globals: s.globals, Limits: s.intakeLimits, BaseURL: s.URL,
 		Settings: s.tuning.Ingress, Env: s.env, Log: s.log, Metrics: s.metrics,
 	})
 	s.opened("sources", func() error { s.ingress.Close(); return nil })

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 
+	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/secret"
@@ -48,6 +49,17 @@ func (r ingressRuns) PlanFailed(f ingress.FailedRun) ingress.PlannedRun {
 // Insert implements ingress.PlannedRun.
 func (f failedRun) Insert(_ context.Context, tx *store.Tx) (string, bool, error) {
 	return f.runs.InsertFailed(tx, f.run)
+}
+
+// ingressEvents is ingress's view of events.
+type ingressEvents struct{ s *Server }
+
+// EmitTx implements ingress.Events.
+func (i ingressEvents) EmitTx(tx *store.Tx, e ingress.Event) error {
+	_, err := i.s.events.EmitTx(tx, event.Emit{
+		OrgID: e.OrgID, Name: e.Name, Payload: e.Payload, SourceRepo: e.Repo, SourceRoutingKey: e.RoutingKey, Actor: e.Actor,
+	})
+	return err
 }
 
 // ingressSecrets keeps the secrets of sources.

@@ -16,7 +16,6 @@ const (
 	FailedBatch         = "__workflows_failed_batch"
 	ScheduleFire        = "__schedule_fire"
 	RegistrationUpdated = "registration.updated"
-	ManualSchedule      = "workflow.manual_schedule"
 	ScaleUp             = "kici.scaler.scale-up"
 	ScaleDown           = "kici.scaler.scale-down"
 )

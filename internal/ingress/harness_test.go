@@ -43,6 +43,7 @@ type world struct {
 	in      *Service
 	deps    Deps
 	secrets *memorySecrets
+	told    told
 	stop    context.CancelFunc
 	done    chan struct{}
 }
@@ -122,6 +123,14 @@ func (r *realRuns) PlanFailed(f FailedRun) PlannedRun {
 	})
 }
 
+// told keeps the events that the intake emits.
+type told struct{ events []Event }
+
+func (t *told) EmitTx(_ *store.Tx, e Event) error {
+	t.events = append(t.events, e)
+	return nil
+}
+
 // noEvents drops what registrations tell.
 type noEvents struct{}
 
@@ -139,6 +148,7 @@ func newWorld(t testing.TB, st *store.Store, change ...func(*Deps)) *world {
 		Runs:          &realRuns{runs: run.NewService(st, run.DefaultSettings(), env, log)},
 		Registrations: registration.New(registration.Deps{Store: st, Events: noEvents{}, Env: env, Log: log}),
 		Globals:       func(string) Globals { return Globals{} },
+		Events:        &w.told,
 		BaseURL:       func() string { return "http://kici.test" },
 		Factories: map[string]Factory{
 			local.Kind:   func(c source.Config) (source.Source, error) { return local.New(c, repos) },

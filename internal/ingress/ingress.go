@@ -7,6 +7,7 @@ package ingress
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"log/slog"
 	"net/netip"
@@ -33,6 +34,7 @@ type Deps struct {
 	Secrets       Secrets
 	Runs          Runs
 	Registrations Registrations
+	Events        Events
 	Globals       func(orgID string) Globals // what applies to global workflows now; it never blocks and never fails
 	Limits        func() Limits              // what may change while the server runs; nil is what Settings say. It answers at once
 	BaseURL       func() string              // address of this server, without a trailing slash; for webhook addresses
@@ -40,6 +42,18 @@ type Deps struct {
 	Env           service.Env
 	Log           *slog.Logger
 	Metrics       *obs.Metrics
+}
+
+// Events is where it is told that somebody ran a schedule by hand (EVT-9). EmitTx is part of the caller's transaction.
+type Events interface {
+	EmitTx(tx *store.Tx, e Event) error
+}
+
+// Event is a root event of a registered workflow's repository.
+type Event struct {
+	OrgID, Name, Repo, RoutingKey string
+	Actor                         string // the person
+	Payload                       json.RawMessage
 }
 
 // Secrets keeps values sealed. Writes are part of the caller's transaction.

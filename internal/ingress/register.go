@@ -159,8 +159,11 @@ type RunScheduleRequest struct {
 	RequestID             string // a repeat gets the first request's run (PIPE-27); "" never repeats
 }
 
-// manualSchedule is the trigger event of such a run (WF-20).
-const manualSchedule = "manual_schedule"
+// manualSchedule is the trigger event of such a run (WF-20), and EventManual the event that tells of it (EVT-9).
+const (
+	manualSchedule = "manual_schedule"
+	EventManual    = "workflow.manual_schedule"
+)
 
 // RunSchedule starts the registered commit of a workflow with the default inputs of its first schedule, as if that had just come due, and
 // returns the run's id. It goes the way of a fire, so whatever would hold that holds this.
@@ -192,11 +195,31 @@ func (s *Service) RunSchedule(ctx context.Context, r RunScheduleRequest) (string
 		return "", err
 	}
 	var id string
-	err = s.d.Store.Write(ctx, func(tx *store.Tx) (err error) {
-		id, _, err = planned.Insert(ctx, tx)
-		return err
+	err = s.d.Store.Write(ctx, func(tx *store.Tx) error {
+		var created bool
+		if id, created, err = planned.Insert(ctx, tx); err != nil || !created {
+			return err
+		}
+		return s.tellManual(tx, start, id)
 	})
 	return id, err
+}
+
+// tellManual emits that a schedule was run by hand, in the transaction of its run: what the event of a fire says, who asked, and the run.
+func (s *Service) tellManual(tx *store.Tx, start RegisteredStart, runID string) error {
+	var body map[string]string
+	if err := json.Unmarshal(start.Event.Payload, &body); err != nil {
+		return err
+	}
+	body["runId"] = runID
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	reg := start.Registration
+	return s.d.Events.EmitTx(tx, Event{
+		OrgID: start.OrgID, Name: EventManual, Repo: reg.Repo, RoutingKey: reg.RoutingKey, Actor: start.Actor, Payload: payload,
+	})
 }
 
 func (s *Service) scheduleStart(reg db.WorkflowRegistration, w *lock.Workflow, trigger *lock.Trigger, r RunScheduleRequest) (RegisteredStart, error) {

@@ -176,6 +176,10 @@ func TestRunScheduleByHand(t *testing.T) {
 		if err != nil || def.Inputs != `{"level":3}` {
 			t.Errorf("inputs %s %v", def.Inputs, err)
 		}
+		if told := w.told.events; len(told) != 1 || told[0].Name != EventManual || told[0].Repo != "demo" || told[0].Actor != "ann" ||
+			!strings.Contains(string(told[0].Payload), `"runId":"`+run+`"`) || !strings.Contains(string(told[0].Payload), `"requestedBy":"ann"`) {
+			t.Errorf("events %+v", told)
+		}
 		before := w.schedule(id)
 		if before.LastEventID != "" {
 			t.Errorf("the schedule itself has fired: %+v", before)
