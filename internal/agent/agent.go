@@ -164,7 +164,7 @@ func (a *Agent) slim() {
 	a.slimmed = idle
 	a.mu.Unlock()
 	if idle && a.cfg.Process {
-		giveBack()
+		service.GiveBack()
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -117,5 +119,10 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 	}
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
+	defer time.AfterFunc(startedWithin, service.GiveBack).Stop()
 	return s.Run(ctx)
 }
+
+// startedWithin is when what only the start needed (migrations, descriptions of routes, the program's pages for them) goes back to
+// the system.
+const startedWithin = 2 * time.Second

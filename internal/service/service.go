@@ -1,5 +1,5 @@
-// Package service holds what every moving part shares: its environment (clock, ids), the coalescing wake-up and the
-// level-triggered loop. It imports no other kici package.
+// Package service holds what every moving part shares: its environment (clock, ids), the coalescing wake-up, the
+// level-triggered loop, and giving memory back. It imports no other kici package.
 package service
 
 import (

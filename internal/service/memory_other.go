@@ -1,0 +1,6 @@
+//go:build !linux
+
+package service
+
+// GiveBack does nothing here.
+func GiveBack() {}
