@@ -253,7 +253,7 @@ func (l *life) enqueue(job db.LockJobRow, out plan.Outcome) error {
 		deadline = l.now + t.Milliseconds()
 	}
 	_, err = l.tx.EnqueueJob(l.ctx, db.EnqueueJobParams{
-		ID: job.ID, ReadyAt: nullInt(l.now), QueueDeadlineAt: nullInt(deadline), Labels: mustJSON(out.Labels), ExcludeLabels: mustJSON(out.Exclude),
+		ID: job.ID, QueuedAt: nullInt(l.now), QueueDeadlineAt: nullInt(deadline), Labels: mustJSON(out.Labels), ExcludeLabels: mustJSON(out.Exclude),
 		CpuMilli: out.Claim.Requests.CPUMilli, MemBytes: out.Claim.Requests.MemBytes,
 		CpuLimitMilli: out.Claim.Limits.CPUMilli, MemLimitBytes: out.Claim.Limits.MemBytes, Shape: shapeKey(l.run.OrgID, out),
 	})

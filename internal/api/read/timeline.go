@@ -227,7 +227,11 @@ func (t *timeline) job(j db.TimelineJobsRow) {
 		}
 	}
 	if j.QueuedAt.Valid {
-		t.add(j.QueuedAt.Int64, atQueued, j.ID, "it waits for an agent")
+		text := "it waits for an agent"
+		if j.ReadyAt.Valid && j.ReadyAt.Int64 < j.QueuedAt.Int64 {
+			text = "its turn has come: " + text
+		}
+		t.add(j.QueuedAt.Int64, atQueued, j.ID, "%s", text)
 		t.waits(j)
 	}
 	if j.UnroutableSince.Valid {
@@ -289,20 +293,26 @@ func (t *timeline) waits(j db.TimelineJobsRow) {
 	t.waited(j.ID, log, from, t.f.now, true)
 }
 
+// waited tells why the job waited from one time to another. What only changed in its details is one entry.
 func (t *timeline) waited(jobID string, log []db.TimelineReasonsRow, from, to int64, goesOn bool) {
+	last, headline := -1, ""
 	for i, r := range log {
 		begin, end, open := max(r.At, from), to, goesOn
 		if i+1 < len(log) && log[i+1].At < to {
 			end, open = log[i+1].At, false
 		}
-		text := reasonText(r.Reasons)
-		if begin >= end || text == "" {
+		list := parseReasons(r.Reasons, 0).list
+		if begin >= end || len(list) == 0 {
 			continue
 		}
-		e := t.add(begin, atWaiting, jobID, "%s", text)
+		if last < 0 || list[0].Text != headline {
+			t.add(begin, atWaiting, jobID, "%s", reasonText(list))
+			last, headline = len(t.out)-1, list[0].Text
+		}
+		t.out[last].Until = nil
 		if !open {
 			until := client.TimeOf(end)
-			e.Until = &until
+			t.out[last].Until = &until
 		}
 	}
 }
@@ -310,17 +320,13 @@ func (t *timeline) waited(jobID string, log []db.TimelineReasonsRow, from, to in
 // maxReasonsShown bounds a line; "kici why" shows all there are now.
 const maxReasonsShown = 3
 
-func reasonText(text string) string {
-	list := parseReasons(text, 0).list
+func reasonText(list []client.Reason) string {
 	var parts []string
 	for _, r := range list[:min(len(list), maxReasonsShown)] {
 		parts = append(parts, r.Text)
 	}
 	if more := len(list) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more reasons", more))
-	}
-	if len(parts) == 0 {
-		return ""
 	}
 	return "it waited because " + strings.Join(parts, "; ")
 }

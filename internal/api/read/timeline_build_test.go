@@ -189,6 +189,30 @@ func TestTimelineOfAWaitThatGoesOn(t *testing.T) {
 	}
 }
 
+// TestTimelineOfAReasonWhoseDetailsChange: one entry, from the first time to the last.
+func TestTimelineOfAReasonWhoseDetailsChange(t *testing.T) {
+	f := timelineFacts{
+		now: 500, run: db.TimelineRunRow{ID: "r", CreatedAt: 100},
+		jobs: []db.TimelineJobsRow{{ID: "a", Name: "a", Status: "queued", CreatedAt: 100, QueuedAt: ms(110), ReadyAt: ms(100), Shape: "s"}},
+		reasons: map[string][]db.TimelineReasonsRow{"s": {
+			{At: 130, Reasons: `[{"text":"nobody offers gpu"}]`},
+			{At: 140, Reasons: `[{"text":"nobody offers gpu"},{"text":"one agent is busy"}]`},
+			{At: 150, Reasons: `[{"text":"the scaler is full"}]`},
+			{At: 160, Reasons: `[{"text":"nobody offers gpu"}]`},
+		}},
+	}
+	entries, _ := buildTimeline(f)
+	want := []string{
+		"queued: its turn has come: it waits for an agent",
+		"waiting: it waited because nobody offers gpu until .150",
+		"waiting: it waited because the scaler is full until .160",
+		"waiting: it waited because nobody offers gpu",
+	}
+	if d := cmp.Diff(want, lines(entries, "a")); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestTimelineOfAKeptResult(t *testing.T) {
 	f := timelineFacts{run: db.TimelineRunRow{ID: "r", CreatedAt: 1000}, jobs: []db.TimelineJobsRow{
 		{ID: "a", Name: "a", Status: "success", CreatedAt: 1000, StartedAt: ms(10), FinishedAt: ms(20)},

@@ -176,7 +176,7 @@ func printDelivery(c *console.Console, d client.Delivery) error {
 	}
 	switch {
 	case decided && d.Matched == 0 && d.Status == "processed":
-		c.Notice("this delivery started nothing: every workflow that could have had a check that failed")
+		c.Notice("this delivery started nothing: the filters of every workflow that waits for such an event turned it away")
 	case !decided && d.Status == "processed" && d.RunID == "":
 		c.Notice("no registered workflow has a trigger for this event; a push to the default branch of a source registers its workflows")
 	}

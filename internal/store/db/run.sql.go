@@ -218,14 +218,14 @@ func (q *Queries) EndRun(ctx context.Context, arg EndRunParams) (int64, error) {
 }
 
 const enqueueJob = `-- name: EnqueueJob :execrows
-UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = $2, queued_at = $2, queue_deadline_at = $3,
+UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = COALESCE(ready_at, $2), queued_at = $2, queue_deadline_at = $3,
   labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10
 WHERE id = $1 AND ((status = 'pending' AND needs_satisfied = FALSE) OR status = 'held')
 `
 
 type EnqueueJobParams struct {
 	ID              string
-	ReadyAt         sql.NullInt64
+	QueuedAt        sql.NullInt64
 	QueueDeadlineAt sql.NullInt64
 	Labels          string
 	ExcludeLabels   string
@@ -239,7 +239,7 @@ type EnqueueJobParams struct {
 func (q *Queries) EnqueueJob(ctx context.Context, arg EnqueueJobParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, enqueueJob,
 		arg.ID,
-		arg.ReadyAt,
+		arg.QueuedAt,
 		arg.QueueDeadlineAt,
 		arg.Labels,
 		arg.ExcludeLabels,

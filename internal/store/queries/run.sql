@@ -139,7 +139,7 @@ FROM execution_job_needs n JOIN execution_jobs u ON u.id = n.needs_id
 WHERE n.job_id = $1 ORDER BY u.idx;
 
 -- name: EnqueueJob :execrows
-UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = $2, queued_at = $2, queue_deadline_at = $3,
+UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = COALESCE(ready_at, $2), queued_at = $2, queue_deadline_at = $3,
   labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10
 WHERE id = $1 AND ((status = 'pending' AND needs_satisfied = FALSE) OR status = 'held');
 
