@@ -46,7 +46,7 @@ func crowded(b *testing.B, agents int) *world {
 			if err != nil {
 				return err
 			}
-			if err := w.admit(tx, id, "requested", []string{"linux", fmt.Sprint("pool-", i%50)}); err != nil {
+			if err := w.admit(tx, "n1", id, "requested", []string{"linux", fmt.Sprint("pool-", i%50)}); err != nil {
 				return err
 			}
 		}

@@ -83,6 +83,10 @@ func (w *warden) execute(ctx context.Context, tx *store.Tx, a db.DispatchDueAssi
 	case assignmentNotAcked:
 		applied, err = w.d.Runs.Requeue(tx, a.JobID, attempt, "not_acked", true)
 	case assignmentLost, assignmentEnded:
+		if end, ok := orphanEnd(a, what, tx.Now(), w.d.Settings.RecoveryGrace); ok {
+			applied, err = w.d.Runs.EndJob(tx, end)
+			break
+		}
 		applied, err = w.d.Runs.Lost(tx, a.JobID, attempt, lostText(a, what, w.d.Settings.RecoveryGrace))
 	case assignmentStale:
 		applied, err = w.d.Runs.EndJob(tx, staleEnd(a, tx.Now(), w.d.Settings.JobStale))
@@ -104,12 +108,35 @@ func staleEnd(a db.DispatchDueAssignmentsRow, now int64, stale time.Duration) Jo
 		JobID: a.JobID, Attempt: int(a.Attempt), Status: ci.JobStale, FailureClass: "timed_out", AssignmentReason: "stale",
 		Error: fmt.Sprintf("agent %s has said nothing about this job for %s", a.AgentID, stale),
 	}
-	if a.InstanceHeartbeat.Valid && !ci.InstanceLive(a.InstanceHeartbeat.Int64, now) {
-		end.FailureClass = "dead_orchestrator"
-		end.Error = fmt.Sprintf("server %s, which agent %s was connected to, is gone, and the agent has not come back to another one for %s",
-			a.InstanceName.String, a.AgentID, stale)
+	if serverGone(a, now) {
+		end.FailureClass, end.Error = deadOrchestrator, orphanText(a, stale)
 	}
 	return end
+}
+
+// orphanEnd is the end of a job whose agent lost its link because its server is gone, and has not found another one in time: the job
+// fails for that (STL-6). It is false for any other loss, and for a job that had not started, which goes back to the queue.
+func orphanEnd(a db.DispatchDueAssignmentsRow, what assignmentFate, now int64, grace time.Duration) (JobEnd, bool) {
+	if what != assignmentLost || !a.StartedAt.Valid || !serverGone(a, now) {
+		return JobEnd{}, false
+	}
+	return JobEnd{
+		JobID: a.JobID, Attempt: int(a.Attempt), Status: ci.JobFailed, FailureClass: deadOrchestrator, AssignmentReason: "lost",
+		Error: orphanText(a, grace),
+	}, true
+}
+
+// deadOrchestrator is the failure class of a run that lost its server (PIPE-21).
+const deadOrchestrator = "dead_orchestrator"
+
+// serverGone reports whether the server that the agent is, or was last, connected to is dead. One that has stopped and is not back is.
+func serverGone(a db.DispatchDueAssignmentsRow, now int64) bool {
+	return a.InstanceHeartbeat.Valid && !ci.InstanceLive(a.InstanceHeartbeat.Int64, now)
+}
+
+func orphanText(a db.DispatchDueAssignmentsRow, waited time.Duration) string {
+	return fmt.Sprintf("server %s, which agent %s was connected to, is gone, and the agent has not come back to another one for %s",
+		a.InstanceName.String, a.AgentID, waited)
 }
 
 // endAgent gives an agent up: its node ends its compute, its coordinator closes its session. A static one has no compute; it

@@ -277,8 +277,44 @@ func TestXC56SweepAtStart(t *testing.T) {
 	}
 }
 
-// TestXC80DeadCoordinator and the others of its kind rest on fleet marking links of dead instances as lost; here only that the
-// agents of a dead instance get no work.
+// TestXC80DeadCoordinator: an agent whose server is dead, and that no other server hears of within the grace, fails its job for that
+// (STL-6, PIPE-21). Fleet has taken the link (TestXC79OnlyItsOwnRows). A server that is back was no more than restarted, and a job that
+// had not started begins elsewhere.
+func TestXC80DeadCoordinator(t *testing.T) {
+	for name, c := range map[string]struct {
+		started, back bool
+		status        ci.JobStatus
+		class, text   string
+	}{
+		"its server is dead":              {true, false, ci.JobFailed, "dead_orchestrator", "server n2, which agent"},
+		"its server is back without it":   {true, true, ci.JobFailed, "timed_out", "did not come back within"},
+		"dead, and the job did not start": {false, false, ci.JobQueued, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := sqlite(t)
+			id, a := w.placed()
+			w.write(func(tx *store.Tx) error { return w.node(tx, "n2") })
+			w.admitTo("n2", a.AgentID.String, "linux")
+			if c.started {
+				w.started(a)
+			}
+			w.pass(ci.InstanceTimeout + time.Second)
+			w.beat()
+			w.loseLink(a.AgentID.String)
+			w.pass(61 * time.Second)
+			if c.back {
+				w.write(func(tx *store.Tx) error { _, err := tx.BeatInstance(ctx, tx.Now(), "n2"); return err })
+			}
+			w.duties()
+			w.wantJob(w.job(id, "a"), c.status, c.text)
+			if r := w.run(id); r.FailureClass != c.class {
+				t.Errorf("class %q, want %q", r.FailureClass, c.class)
+			}
+		})
+	}
+}
+
+// The agents of a dead instance get no work.
 func TestNoWorkForAgentsOfDeadInstance(t *testing.T) {
 	w := sqlite(t)
 	w.static("box", "linux")

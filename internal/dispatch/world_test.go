@@ -133,14 +133,14 @@ func (w *world) static(id string, labels ...string) string {
 		if _, err := tx.FleetInsertStatic(ctx, id, "acme", tx.Now()); err != nil {
 			return err
 		}
-		return w.admit(tx, id, "gone", labels)
+		return w.admit(tx, "n1", id, "gone", labels)
 	})
 	return id
 }
 
-func (w *world) admit(tx *store.Tx, id, was string, labels []string) error {
+func (w *world) admit(tx *store.Tx, instance, id, was string, labels []string) error {
 	rows, err := tx.FleetAdmitAgent(ctx, db.FleetAdmitAgentParams{
-		ID: id, Was: was, State: "online", Labels: encode(labels), MandatoryLabels: "[]", InstanceID: "n1", SessionID: "s-" + id,
+		ID: id, Was: was, State: "online", Labels: encode(labels), MandatoryLabels: "[]", InstanceID: instance, SessionID: "s-" + id,
 		Now: sql.NullInt64{Int64: tx.Now(), Valid: true},
 	})
 	if err == nil && rows != 1 {
@@ -152,7 +152,13 @@ func (w *world) admit(tx *store.Tx, id, was string, labels []string) error {
 // register lets a launched agent come online.
 func (w *world) register(id string, labels ...string) {
 	w.t.Helper()
-	w.write(func(tx *store.Tx) error { return w.admit(tx, id, "requested", labels) })
+	w.write(func(tx *store.Tx) error { return w.admit(tx, "n1", id, "requested", labels) })
+}
+
+// admitTo moves the link of an agent to another server.
+func (w *world) admitTo(instance, id string, labels ...string) {
+	w.t.Helper()
+	w.write(func(tx *store.Tx) error { return w.admit(tx, instance, id, "online", labels) })
 }
 
 func job(name string, labels ...string) lock.Job {

@@ -150,7 +150,7 @@ SELECT a.job_id, a.attempt, a.run_id, a.agent_id, a.state, a.ack_by,
   j.status AS job_status, j.started_at, j.heartbeat_at,
   n.name AS instance_name, n.heartbeat_at AS instance_heartbeat
 FROM assignments a JOIN agents g ON g.id = a.agent_id JOIN execution_jobs j ON j.id = a.job_id
-LEFT JOIN cluster_instances n ON n.instance_id = g.instance_id
+LEFT JOIN cluster_instances n ON n.instance_id = CASE WHEN g.instance_id = '' THEN g.lost_instance ELSE g.instance_id END
 WHERE a.ended_at IS NULL AND (
   (a.state = 'assigned' AND a.ack_by <= CAST($1 AS BIGINT))
   OR g.state IN ('ending', 'gone')

@@ -83,7 +83,7 @@ UPDATE agents SET
   state_at = CASE WHEN state = $1 THEN state_at ELSE CAST($2 AS BIGINT) END,
   registered_at = CASE WHEN registered_at IS NULL OR state = 'gone' THEN CAST($2 AS BIGINT) ELSE registered_at END,
   state = $1, labels = $3, mandatory_labels = $4, token_hash = $5,
-  instance_id = $6, session_id = $7, link_lost_at = NULL, last_seen_at = $2,
+  instance_id = $6, session_id = $7, link_lost_at = NULL, lost_instance = '', last_seen_at = $2,
   draining = CASE WHEN state = 'gone' THEN FALSE ELSE draining END, ended_at = NULL, gone_reason = '', error = '', host = $8, platform = $9, arch = $10, version = $11
 WHERE id = $12 AND state = $13
 `
@@ -493,7 +493,7 @@ func (q *Queries) FleetLingering(ctx context.Context, cutoff int64) ([]FleetLing
 }
 
 const fleetLoseLink = `-- name: FleetLoseLink :execrows
-UPDATE agents SET instance_id = '', session_id = '', link_lost_at = $3, last_seen_at = $3 WHERE id = $1 AND session_id = $2
+UPDATE agents SET lost_instance = instance_id, instance_id = '', session_id = '', link_lost_at = $3, last_seen_at = $3 WHERE id = $1 AND session_id = $2
 `
 
 func (q *Queries) FleetLoseLink(ctx context.Context, iD string, sessionID string, linkLostAt sql.NullInt64) (int64, error) {

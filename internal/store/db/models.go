@@ -72,6 +72,7 @@ type Agent struct {
 	JobsDone        int64
 	Draining        bool
 	RestUntil       sql.NullInt64
+	LostInstance    string
 }
 
 type AgentToken struct {

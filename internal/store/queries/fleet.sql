@@ -16,7 +16,7 @@ UPDATE agents SET
   state_at = CASE WHEN state = sqlc.arg(state) THEN state_at ELSE CAST(sqlc.arg(now) AS BIGINT) END,
   registered_at = CASE WHEN registered_at IS NULL OR state = 'gone' THEN CAST(sqlc.arg(now) AS BIGINT) ELSE registered_at END,
   state = sqlc.arg(state), labels = sqlc.arg(labels), mandatory_labels = sqlc.arg(mandatory_labels), token_hash = sqlc.arg(token_hash),
-  instance_id = sqlc.arg(instance_id), session_id = sqlc.arg(session_id), link_lost_at = NULL, last_seen_at = sqlc.arg(now),
+  instance_id = sqlc.arg(instance_id), session_id = sqlc.arg(session_id), link_lost_at = NULL, lost_instance = '', last_seen_at = sqlc.arg(now),
   draining = CASE WHEN state = 'gone' THEN FALSE ELSE draining END, ended_at = NULL, gone_reason = '', error = '', host = sqlc.arg(host), platform = sqlc.arg(platform), arch = sqlc.arg(arch), version = sqlc.arg(version)
 WHERE id = sqlc.arg(id) AND state = sqlc.arg(was);
 
@@ -74,7 +74,7 @@ WHERE instance_id = $1 AND instance_id <> '' AND state IN ('ending', 'gone');
 SELECT id FROM agents WHERE instance_id = $1 AND instance_id <> '' AND state = 'online' AND draining = TRUE;
 
 -- name: FleetLoseLink :execrows
-UPDATE agents SET instance_id = '', session_id = '', link_lost_at = $3, last_seen_at = $3 WHERE id = $1 AND session_id = $2;
+UPDATE agents SET lost_instance = instance_id, instance_id = '', session_id = '', link_lost_at = $3, last_seen_at = $3 WHERE id = $1 AND session_id = $2;
 
 -- name: FleetEndAgent :execrows
 UPDATE agents SET state = sqlc.arg(state), state_at = sqlc.arg(now), gone_reason = sqlc.arg(reason),
