@@ -325,8 +325,9 @@ type Delivery struct {
 	NextTryAt  *Time           `json:"nextTryAt,omitempty"` // it waits until then, because of error
 	FinishedAt *Time           `json:"finishedAt,omitempty"`
 	Decisions  json.RawMessage `json:"decisions,omitempty"`
-	Headers    json.RawMessage `json:"headers,omitempty"` // with the payload only; credentials are never stored
-	Payload    *string         `json:"payload,omitempty"` // when asked for
+	Headers    json.RawMessage `json:"headers,omitempty"`        // with the payload only; credentials are never stored
+	Payload    *string         `json:"payload,omitempty"`        // when asked for
+	Omitted    string          `json:"payloadOmitted,omitempty"` // size_exceeded: it was too large to be kept
 }
 
 // Token is an admin or agent token without its secret.

@@ -339,6 +339,10 @@ func TestXC149PayloadIsWithheld(t *testing.T) {
 			t.Errorf("%s: as admin: %d %s", path, status, text)
 		}
 	}
+	r.Write(func(tx *store.Tx) error { return tx.DropDeliveryBody(t.Context(), "row-1") })
+	if status, text := r.do("GET", admin+"/deliveries/d-1/payload", "admin", ""); status != 200 || !strings.Contains(text, `"payloadOmitted":"size_exceeded"`) || strings.Contains(text, `"payload"`) {
+		t.Errorf("a body that was not kept (ING-22): %d %s", status, text)
+	}
 }
 
 // ING-18: an operator has a failed delivery processed again, by our id or the sender's.

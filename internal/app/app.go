@@ -318,6 +318,8 @@ func (s *Server) openRooms(context.Context) error {
 	s.openForges(repos, factories)
 	maps.Copy(factories, s.o.Outside.Sources)
 	s.openRegistry()
+	c := s.settings.Cluster()
+	s.tuning.Ingress.Locks = ingress.CacheBounds{Entries: int(c.LockCacheMax), Bytes: c.LockCacheMaxBytes, For: c.LockCacheTTL}
 	s.ingress = ingress.New(ingress.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Factories: factories, Secrets: ingressSecrets{s.secrets},
 		Runs: ingressRuns{s.runs}, Events: ingressEvents{s}, Registrations: s.registrations, Globals: s.globals, Limits: s.intakeLimits, BaseURL: s.URL,

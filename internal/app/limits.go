@@ -18,7 +18,8 @@ func (s *Server) runLimits(org string) run.Limits {
 }
 
 func (s *Server) dispatchLimits() dispatch.Limits {
-	return dispatch.Limits{UnroutableGrace: s.settings.Cluster().UnroutableGrace, AckTimeout: s.ackTimeout}
+	c := s.settings.Cluster()
+	return dispatch.Limits{UnroutableGrace: c.UnroutableGrace, AckTimeout: s.ackTimeout, LaunchFailures: c.ProvisionMaxFailures}
 }
 
 // ackTimeout is how long agents have to acknowledge a job of an organisation (QUE-10).
@@ -32,7 +33,10 @@ func (s *Server) eventLimits() event.Limits {
 
 func (s *Server) intakeLimits() ingress.Limits {
 	c := s.settings.Cluster()
-	return ingress.Limits{ForgeBytes: c.MaxForgeBytes, DedupTTL: c.WebhookDedupTTL}
+	return ingress.Limits{
+		ForgeBytes: c.MaxForgeBytes, DedupTTL: c.WebhookDedupTTL, KeptBytes: c.EventLogMaxPayloadBytes, LockBytes: c.LockFileMaxBytes, Claim: c.OverflowClaim,
+		Concurrency: func(org string) int { return int(min(s.settings.Org(org).IngestMaxConcurrency, 1<<30)) },
+	}
 }
 
 func (s *Server) launchLimits(org string) scaler.Limits {

@@ -24,6 +24,9 @@ func (t *Tuning) defaults(c *setting.Cluster, o *setting.Org) {
 	c.QueueMaxDepth, c.EventTTL = t.Run.QueueMaxDepth, t.Run.EventTTL
 	c.UnroutableGrace, c.ConcurrencyWait = t.Dispatch.UnroutableGrace, t.Run.ConcurrencyWait
 	c.AgentTokenTTL, c.ProvisionBackoffBase, c.ProvisionBackoffMax = t.Scaler.TokenTTL, t.Scaler.BackoffBase, t.Scaler.BackoffMax
+	if t.Ingress.Lease > 0 {
+		c.OverflowClaim = t.Ingress.Lease
+	}
 	if t.Ingress.MaxForgeBytes > 0 {
 		c.MaxForgeBytes = t.Ingress.MaxForgeBytes
 	}

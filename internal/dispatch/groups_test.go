@@ -77,6 +77,12 @@ func TestLimitsAreLive(t *testing.T) {
 	limits.UnroutableGrace = time.Minute
 	w.place()
 	w.wantJob(w.job(never, "a"), ci.JobUnroutable, "gpu")
+	for _, limits.LaunchFailures = range []int64{3, 9} {
+		v, err := w.p.read(t.Context())
+		if err != nil || v.snapshot.HintAfter != limits.LaunchFailures {
+			t.Errorf("%d %v", v.snapshot.HintAfter, err)
+		}
+	}
 }
 
 // A job nobody reports about says so, and when the server that its agent was connected to is gone, that (STL-6).

@@ -35,6 +35,7 @@ func DefaultSettings() Settings {
 type Limits struct {
 	UnroutableGrace time.Duration                    // Settings.UnroutableGrace
 	AckTimeout      func(orgID string) time.Duration // Settings.AckTimeout of one organisation
+	LaunchFailures  int64                            // in a row, from which a reason says where to look (MG-29); 0 is the usual number
 }
 
 func (l Limits) ackTimeout(orgID string) time.Duration { return max(l.AckTimeout(orgID), time.Second) }

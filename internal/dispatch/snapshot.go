@@ -56,7 +56,7 @@ func (p *placer) read(ctx context.Context) (view, error) {
 			r.counted = p.counted
 		}
 		v = view{}
-		v.snapshot.Now = r.now
+		v.snapshot.Now, v.snapshot.HintAfter = r.now, p.d.limits().LaunchFailures
 		for _, step := range []func(context.Context, *view) error{r.nodes, r.scalers, r.agents, r.waiting} {
 			if err := step(ctx, &v); err != nil {
 				return err

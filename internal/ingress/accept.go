@@ -32,7 +32,7 @@ func (s *Service) accept(ctx context.Context, row db.Source, r source.Received, 
 	stored, encoding := s.codec.pack(r.Body)
 	p := db.InsertDeliveryParams{
 		ID: d.ID, OrgID: d.OrgID, DeliveryID: d.DeliveryID, SourceID: d.SourceID, RoutingKey: d.RoutingKey, Kind: d.Kind,
-		Event: d.Event, Repo: d.Repo, Status: statusReceived, BodyEncoding: encoding, BodySize: int64(len(r.Body)),
+		Event: d.Event, Repo: d.Repo, Status: statusReceived, BodyEncoding: encoding, BodySize: d.BodySize,
 		BodySha256: bodyDigest(r.Body), Headers: d.Headers, Decisions: "[]", Body: stored,
 	}
 	taken := s.queue.reserve()
@@ -68,7 +68,7 @@ const (
 func (s *Service) delivery(row db.Source, r source.Received) (db.Delivery, error) {
 	d := db.Delivery{
 		ID: s.d.Env.NewID(), OrgID: row.OrgID, SourceID: row.ID, RoutingKey: row.RoutingKey, Kind: row.Kind, Event: r.Event,
-		Repo: row.Repo, Body: r.Body, ClaimedBy: s.d.InstanceID,
+		Repo: row.Repo, Body: r.Body, BodySize: int64(len(r.Body)), ClaimedBy: s.d.InstanceID,
 	}
 	id := r.ID
 	if id == "" {
@@ -91,7 +91,7 @@ func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, again r
 		out = Accepted{ID: p.ID, DeliveryID: p.DeliveryID, receivedAt: tx.Now()}
 		p.ReceivedAt = tx.Now()
 		if p.ClaimedBy != "" {
-			p.ClaimedUntil = tx.Now() + s.d.Settings.Lease.Milliseconds()
+			p.ClaimedUntil = tx.Now() + s.limits().Claim.Milliseconds()
 		} else {
 			tx.Notify(store.TopicDeliveries, "")
 		}

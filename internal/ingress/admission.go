@@ -27,6 +27,7 @@ type admission struct {
 	counted  time.Time
 	counting bool
 	shed     map[string]*shedLog // by reason
+	places   places
 }
 
 // shedLog keeps a flood from filling the log.
@@ -66,7 +67,7 @@ const recount = 100 * time.Millisecond
 func newAdmission(s Settings) *admission {
 	return &admission{
 		limits: s, inFlight: make(chan struct{}, s.MaxInFlight), bodies: semaphore.NewWeighted(s.MaxBodiesBytes),
-		rates: map[string]*limiter{}, shed: map[string]*shedLog{},
+		rates: map[string]*limiter{}, shed: map[string]*shedLog{}, places: places{byOrg: map[string]*orgPlaces{}},
 	}
 }
 

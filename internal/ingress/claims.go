@@ -96,7 +96,7 @@ func (s *Service) renew(ctx context.Context) error {
 	err := s.d.Store.Write(ctx, func(tx *store.Tx) error {
 		for _, cl := range slow {
 			n, err := tx.RenewDeliveryClaim(ctx, db.RenewDeliveryClaimParams{
-				ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), ID: cl.id, ClaimedBy: s.d.InstanceID, Attempt: cl.attempt,
+				ClaimedUntil: tx.Now() + s.limits().Claim.Milliseconds(), ID: cl.id, ClaimedBy: s.d.InstanceID, Attempt: cl.attempt,
 			})
 			if err != nil {
 				return err

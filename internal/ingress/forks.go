@@ -21,7 +21,7 @@ func (s *Service) commits(ctx context.Context, routingKey string, src source.Sou
 			return nil, source.Commit{}, fmt.Errorf("%w: the base of the fork's pull request is not known, and its own workflows must not run", ErrNoCommit)
 		}
 	}
-	at, err := s.locks.get(ctx, routingKey, lockSHA, src)
+	at, err := s.workflows(ctx, routingKey, lockSHA, src)
 	if errors.Is(err, source.ErrNotFound) {
 		return nil, source.Commit{}, fmt.Errorf("%w: %s", ErrNoCommit, lockSHA)
 	} else if err != nil || !ev.Fork {

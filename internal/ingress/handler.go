@@ -104,6 +104,11 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, find finder) an
 	} else if full {
 		return s.shed(capFull, "too many deliveries are waiting", 5)
 	}
+	leave, refused := s.admission.place(ctx, e.row.OrgID, func() int { return s.limits().Concurrency(e.row.OrgID) })
+	if refused != "" {
+		return s.shed(refused, "too many deliveries of the organisation at once", 1)
+	}
+	defer leave()
 	limit := s.d.Settings.MaxBodyBytes
 	if source.OnForge(e.row.Kind) {
 		limit = s.limits().ForgeBytes
@@ -145,18 +150,29 @@ func (s *Service) verified(r *http.Request, e *entry, recv source.Receiver, req 
 
 // Limits are what may change while the server runs.
 type Limits struct {
-	ForgeBytes int64         // largest body of a forge's delivery (ING-7)
-	DedupTTL   time.Duration // how long a sender's delivery id is remembered (ING-15)
+	ForgeBytes  int64                // largest body of a forge's delivery (ING-7)
+	DedupTTL    time.Duration        // how long a sender's delivery id is remembered (ING-15)
+	KeptBytes   int64                // largest body that stays with a delivery when it is done (ING-22)
+	LockBytes   int64                // files of one commit's workflows together (LOCK-6)
+	Claim       time.Duration        // a delivery is claimed for so long, and again while it is worked on (ING-18)
+	Concurrency func(org string) int // deliveries of an organisation in reception at once (ING-19)
 }
 
-// usualDedup is how long a sender's delivery id is remembered.
-const usualDedup = 24 * time.Hour
+// What holds where nothing else is said.
+const (
+	usualDedup       = 24 * time.Hour
+	usualKept        = 5 << 20
+	usualConcurrency = 32
+)
 
 func (s *Service) limits() Limits {
 	if s.d.Limits != nil {
 		return s.d.Limits()
 	}
-	return Limits{ForgeBytes: s.d.Settings.MaxForgeBytes, DedupTTL: usualDedup}
+	return Limits{
+		ForgeBytes: s.d.Settings.MaxForgeBytes, DedupTTL: usualDedup, KeptBytes: usualKept, LockBytes: source.MaxFileBytes, Claim: s.d.Settings.Lease,
+		Concurrency: func(string) int { return usualConcurrency },
+	}
 }
 
 // known is a delivery whose id is remembered for the usual time.

@@ -149,6 +149,7 @@ type Settings struct {
 	MaxAttempts    int64          // then a delivery has failed
 	MaxAge         time.Duration  // then too, unless it was hardly tried (the server may have been down)
 	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed (ING-11)
+	Locks          CacheBounds    // of what is kept of commits' workflows; counts from the start
 	GapEvery       time.Duration  // how often the branches of a source on a forge are compared with what was delivered
 	GapConfirm     time.Duration  // how long after a difference was seen it is looked at again, and started if nothing explains it
 }
@@ -208,7 +209,7 @@ func New(d Deps) *Service {
 		log:       log,
 		codec:     newCodec(),
 		admission: newAdmission(d.Settings),
-		locks:     newLockCache(d.Env.Now),
+		locks:     newLockCache(d.Env.Now, d.Settings.Locks),
 		queue:     newQueue(d.Settings.Workers),
 		held:      &claims{byID: map[string]*claim{}},
 	}

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -15,12 +16,16 @@ import (
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
-// Bounds of the cache (LOCK-6).
-const (
-	cacheEntries = 500
-	cacheBytes   = 64 << 20
-	cacheFor     = time.Hour
-)
+// CacheBounds bound what is kept of commits' workflows in memory (LOCK-6). Zero fields take the spec's defaults.
+type CacheBounds struct {
+	Entries int
+	Bytes   int64
+	For     time.Duration
+}
+
+func (b CacheBounds) withDefaults() CacheBounds {
+	return CacheBounds{Entries: cmp.Or(b.Entries, 500), Bytes: cmp.Or(b.Bytes, 64<<20), For: cmp.Or(b.For, time.Hour)}
+}
 
 // resolved is what a commit has under .kici. It is shared: nobody changes it.
 type resolved struct {
@@ -28,13 +33,15 @@ type resolved struct {
 	result   workflow.Result
 	file     *lock.File // nil unless result is OK
 	problems []workflow.Problem
-	size     int64
+	bytes    int64 // of its files
+	size     int64 // in memory
 }
 
 // lockCache keeps what commits resolved to, by routing key and full commit id, so that only immutable things are in it. One
 // fetch is in flight for each.
 type lockCache struct {
 	now    func() time.Time
+	bounds CacheBounds
 	flight singleflight.Group
 	ctx    context.Context // of all fetches: each serves everybody who waits for it, so it does not end with the first one's
 	close  context.CancelFunc
@@ -51,9 +58,9 @@ type cached struct {
 	expires time.Time
 }
 
-func newLockCache(now func() time.Time) *lockCache {
+func newLockCache(now func() time.Time, bounds CacheBounds) *lockCache {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &lockCache{now: now, ctx: ctx, close: cancel, byKey: map[string]*list.Element{}, order: list.New()}
+	return &lockCache{now: now, bounds: bounds.withDefaults(), ctx: ctx, close: cancel, byKey: map[string]*list.Element{}, order: list.New()}
 }
 
 // get returns the commit's workflows. Errors are the source's (ErrNotFound: no such commit; ErrUnreachable: try again) and are
@@ -97,8 +104,7 @@ func fetch(ctx context.Context, src source.Source, sha string) (*resolved, error
 	r := &resolved{commit: commit, size: 1 << 10}
 	files, err := src.Files(ctx, commit.SHA)
 	if errors.Is(err, source.ErrTooLarge) {
-		r.result = workflow.Corrupt
-		r.problems = []workflow.Problem{{File: workflow.Dir, Message: err.Error(), Cure: "make the files smaller"}}
+		r.tooLarge(err.Error())
 		return r, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("workflows of %s: %w", sha, err)
@@ -106,10 +112,27 @@ func fetch(ctx context.Context, src source.Source, sha string) (*resolved, error
 	sources := make([]workflow.Source, len(files))
 	for i, f := range files {
 		sources[i] = workflow.Source{Path: f.Path, Mode: f.Mode, Data: f.Data}
-		r.size += 4 * int64(len(f.Data)) // decoded, it takes several times its text
+		r.bytes += int64(len(f.Data))
 	}
+	r.size += 4 * r.bytes // decoded, it takes several times its text
 	r.file, r.result, r.problems = workflow.Load(sources)
 	return r, nil
+}
+
+func (r *resolved) tooLarge(why string) {
+	r.result, r.file = workflow.Corrupt, nil
+	r.problems = []workflow.Problem{{File: workflow.Dir, Message: why, Cure: "make the files smaller"}}
+}
+
+// workflows returns what a commit has under .kici, as lockCache.get does. What is larger than the cluster admits now is corrupt.
+func (s *Service) workflows(ctx context.Context, routingKey, sha string, src source.Source) (*resolved, error) {
+	r, err := s.locks.get(ctx, routingKey, sha, src)
+	if limit := s.limits().LockBytes; err == nil && r.bytes > limit {
+		large := *r
+		large.tooLarge(fmt.Sprintf("the workflow files have %d bytes together, more than lockFileMaxBytes, %d", r.bytes, limit))
+		return &large, nil
+	}
+	return r, err
 }
 
 func (c *lockCache) lookup(key string) *resolved {
@@ -129,7 +152,7 @@ func (c *lockCache) lookup(key string) *resolved {
 }
 
 func (c *lockCache) store(key string, r *resolved) {
-	if r.size > cacheBytes/4 {
+	if r.size > c.bounds.Bytes/4 {
 		return
 	}
 	c.mu.Lock()
@@ -137,9 +160,9 @@ func (c *lockCache) store(key string, r *resolved) {
 	if e := c.byKey[key]; e != nil {
 		c.drop(e)
 	}
-	c.byKey[key] = c.order.PushFront(&cached{key: key, value: r, expires: c.now().Add(cacheFor)})
+	c.byKey[key] = c.order.PushFront(&cached{key: key, value: r, expires: c.now().Add(c.bounds.For)})
 	c.size += r.size
-	for len(c.byKey) > cacheEntries || c.size > cacheBytes {
+	for len(c.byKey) > c.bounds.Entries || c.size > c.bounds.Bytes {
 		c.drop(c.order.Back())
 	}
 }

@@ -64,6 +64,11 @@ func (s *Service) finish(ctx context.Context, d db.Delivery, out outcome) error 
 				return err
 			}
 		}
+		if forgotten(d, out, s.limits().KeptBytes) {
+			if err := tx.DropDeliveryBody(ctx, d.ID); err != nil {
+				return err
+			}
+		}
 		n, err := tx.FinishDelivery(ctx, p)
 		if err == nil && n == 0 {
 			return errLostClaim
@@ -74,6 +79,12 @@ func (s *Service) finish(ctx context.Context, d db.Delivery, out outcome) error 
 		s.d.Metrics.WebhooksProcessed.WithLabelValues(out.status).Inc()
 	}
 	return err
+}
+
+// forgotten tells whether the body of a delivery that is done is too large to stay (ING-22). One that failed keeps it: it may be
+// processed again.
+func forgotten(d db.Delivery, out outcome, most int64) bool {
+	return d.BodySize > most && out.status != statusFailed
 }
 
 // maxDecisions bounds what is stored with a delivery; beyond it the checks of workflows that did not match are left out.

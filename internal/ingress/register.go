@@ -148,7 +148,7 @@ func (s *Service) hasNone(ctx context.Context, row db.Source, ev ci.Event) bool 
 	if err != nil {
 		return false
 	}
-	at, err := s.locks.get(ctx, row.RoutingKey, ev.SHA, src)
+	at, err := s.workflows(ctx, row.RoutingKey, ev.SHA, src)
 	return err == nil && at.result == workflow.Missing
 }
 

@@ -85,7 +85,7 @@ func (s *Service) manualEvent(ctx context.Context, row db.Source, src source.Sou
 		return ev, nil, err
 	}
 	ev.SHA, ev.Title = commit.SHA, commit.Title
-	at, err := s.locks.get(ctx, row.RoutingKey, commit.SHA, src)
+	at, err := s.workflows(ctx, row.RoutingKey, commit.SHA, src)
 	if err != nil {
 		return ev, nil, err
 	}

@@ -301,7 +301,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 
 func TestLockCache(t *testing.T) {
 	now := time.Now()
-	c := newLockCache(func() time.Time { return now })
+	c := newLockCache(func() time.Time { return now }, CacheBounds{Entries: 300, Bytes: 8 << 20, For: time.Minute})
+	cacheEntries, cacheBytes, cacheFor := c.bounds.Entries, c.bounds.Bytes, c.bounds.For
 	defer c.close()
 	f := &sourcetest.Fake{}
 	sha := f.Commit("", "first", map[string]string{".kici/workflows/ci.yaml": yaml("ci", "push")})

@@ -18,7 +18,7 @@ func (s *Service) Resolve(ctx context.Context, orgID, routingKey, sha string) (l
 	if err != nil {
 		return lock.File{}, err
 	}
-	at, err := s.locks.get(ctx, routingKey, sha, src)
+	at, err := s.workflows(ctx, routingKey, sha, src)
 	switch {
 	case errors.Is(err, source.ErrNotFound):
 		return lock.File{}, fmt.Errorf("%w: %s", ErrNoCommit, sha)

@@ -131,7 +131,7 @@ func (s *Service) take(ctx context.Context, tx *store.Tx, n int) ([]db.Delivery,
 	var rows []db.Delivery
 	claim := func(org string, n int) error {
 		more, err := tx.ClaimDeliveries(ctx, db.ClaimDeliveriesParams{
-			ClaimedBy: s.d.InstanceID, ClaimedUntil: tx.Now() + s.d.Settings.Lease.Milliseconds(), Now: tx.Now(), OnlyOrg: org, MaxRows: int32(n),
+			ClaimedBy: s.d.InstanceID, ClaimedUntil: tx.Now() + s.limits().Claim.Milliseconds(), Now: tx.Now(), OnlyOrg: org, MaxRows: int32(n),
 		})
 		rows = append(rows, more...)
 		return err

@@ -246,7 +246,7 @@ func (p *pass) blockedReason(s *scalerState) *Reason {
 	case !s.Ready:
 		r.Kind, r.Text = ReasonNotReady, name+" is not ready: "+cmp.Or(s.NotReady, "no reason given")
 	case s.BackoffUntil > p.in.Now:
-		r.Kind, r.Until, r.Text = ReasonBackoff, s.BackoffUntil, backoffText(name, s.Scaler)
+		r.Kind, r.Until, r.Text = ReasonBackoff, s.BackoffUntil, backoffText(name, s.Scaler, p.in.HintAfter)
 	case s.node.GlobalMaxAgents == 0:
 		r.Kind, r.Text = ReasonNotReady, name+" is not ready: its node has not published its limits yet"
 	default:

@@ -191,3 +191,16 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("%s differs (go test -update writes it):\n%s", path, got)
 	}
 }
+
+// From the limit on, the sentence says where to look (MG-29).
+func TestHintAfterFailures(t *testing.T) {
+	for _, c := range []struct {
+		failures, after int64
+		hint            bool
+	}{{4, 0, false}, {5, 0, true}, {5, 6, false}, {6, 6, true}, {1, 1, true}} {
+		text := backoffText("vm", &Scaler{BackoffUntil: 1, Failures: c.failures}, c.after)
+		if got := strings.Contains(text, "check how it provisions"); got != c.hint {
+			t.Errorf("%d failures, limit %d: %s", c.failures, c.after, text)
+		}
+	}
+}

@@ -116,10 +116,10 @@ func formatMemory(b int64) string {
 	return strings.TrimSuffix(s, ".0") + name
 }
 
-// hintAfter is the number of consecutive failures from which a sentence says where to look (MG-29).
-const hintAfter = 5
+// usualHint is Snapshot.HintAfter where nobody says another.
+const usualHint = 5
 
-func backoffText(name string, s *Scaler) string {
+func backoffText(name string, s *Scaler, hintAfter int64) string {
 	until := time.UnixMilli(s.BackoffUntil).UTC().Format("15:04:05") + " UTC"
 	if s.Failures == 0 {
 		return name + " pauses until " + until + ": " + cmp.Or(s.LastError, "its host had no room")
@@ -132,7 +132,7 @@ func backoffText(name string, s *Scaler) string {
 	if s.LastError != "" {
 		text += ", last “" + s.LastError + "”"
 	}
-	if s.Failures >= hintAfter {
+	if s.Failures >= cmp.Or(hintAfter, usualHint) {
 		text += "; check how it provisions"
 	}
 	return text

@@ -13,6 +13,8 @@ type Snapshot struct {
 	Agents  []Agent  // live agents, by ID
 	Shapes  []Shape  // queued work, one entry per shape, by its oldest job
 	Ended   []string // ids of bound jobs that no longer need an agent (their agents are withdrawn)
+
+	HintAfter int64 // consecutive failed launches of a scaler from which a reason says where to look (MG-29); 0 is 5
 }
 
 // Node is one orchestrator process with local resources.

@@ -76,7 +76,7 @@ func bounds(k Key) string {
 	if k.ZeroOff {
 		text = "≥ 1, 0 = off"
 	}
-	if k.Max < greatest && k.Unit == "" {
+	if k.Max < greatest && (k.Unit == "" || k.Unit == "bytes") {
 		text += fmt.Sprintf(", ≤ %d", k.Max)
 	}
 	return text

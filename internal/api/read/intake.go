@@ -160,6 +160,10 @@ func (r *Reads) Delivery(ctx context.Context, s Scope, ref string, payload bool)
 		if err != nil {
 			return err
 		}
+		if body.BodyEncoding == "omitted" { // ING-22
+			out.Omitted = "size_exceeded"
+			return nil
+		}
 		text, err := decodeBody(body.Body, body.BodyEncoding)
 		out.Payload = &text
 		return err

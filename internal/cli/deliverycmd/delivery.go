@@ -180,6 +180,9 @@ func printDelivery(c *console.Console, d client.Delivery) error {
 	case !decided && d.Status == "processed" && d.RunID == "":
 		c.Notice("no registered workflow has a trigger for this event; a push to the default branch of a source registers its workflows")
 	}
+	if d.Omitted != "" {
+		c.Notice("the payload, %d bytes, was too large to be kept (eventLogMaxPayloadBytes)", d.Size)
+	}
 	if d.Payload != nil {
 		fmt.Fprintf(c.Out, "\n%s\n%s\n", c.Bold("payload"), indent(json.RawMessage(*d.Payload)))
 	}

@@ -254,6 +254,16 @@ func (q *Queries) DeliveryForHead(ctx context.Context, arg DeliveryForHeadParams
 	return items, nil
 }
 
+const dropDeliveryBody = `-- name: DropDeliveryBody :exec
+UPDATE deliveries SET body = '', body_encoding = 'omitted' WHERE id = $1
+`
+
+// Of a delivery that is done and too large to be kept; its size and digest stay.
+func (q *Queries) DropDeliveryBody(ctx context.Context, id string) error {
+	_, err := q.db.ExecContext(ctx, dropDeliveryBody, id)
+	return err
+}
+
 const finishDelivery = `-- name: FinishDelivery :execrows
 UPDATE deliveries SET status = $1, finished_at = $2, matched = $3, run_id = $4,
   error = $5, decisions = $6, action = $7, repo = $8, ref = $9,

@@ -46,6 +46,10 @@ UPDATE deliveries SET status = sqlc.arg(status), finished_at = sqlc.arg(now), ma
   sha = sqlc.arg(sha), claimed_by = '', claimed_until = 0
 WHERE id = sqlc.arg(id) AND claimed_by = sqlc.arg(claimed_by) AND attempts = sqlc.arg(attempt) AND finished_at IS NULL;
 
+-- name: DropDeliveryBody :exec
+-- Of a delivery that is done and too large to be kept; its size and digest stay.
+UPDATE deliveries SET body = '', body_encoding = 'omitted' WHERE id = $1;
+
 -- name: RetryDelivery :execrows
 UPDATE deliveries SET status = 'received', claimed_by = '', claimed_until = 0, error = sqlc.arg(error),
   attempts = attempts - sqlc.arg(uncounted), next_attempt_at = sqlc.arg(next_attempt_at)
