@@ -64,7 +64,7 @@ type Metrics struct {
 
 // ShedReasons and those below it are the values of labels.
 var (
-	ShedReasons       = []string{"in_flight", "bytes", "rate", "cap_full"}
+	ShedReasons       = []string{"in_flight", "bytes", "rate", "cap_full", "max_sojourn", "queue_full"}
 	DisconnectReasons = []string{"closed", "lost", "heartbeat", "superseded", "rate", "invalid", "ended", "not_acked", "shutdown"}
 	RefusalReasons    = []string{"handshake", "token", "protocol", "labels", "identity", "unavailable"}
 	CheckReasons      = []string{"unreachable", "rate_limited", "denied", "not_found", "refused", "gone"}

@@ -299,7 +299,7 @@ func (s *server) deliveryView(r *http.Request, c caller) (deliveryView, error) {
 	runs, err := s.Reads.RunsOfDelivery(ctx, c.scope, d)
 	return deliveryView{
 		page: s.frame(c, "deliveries", "Delivery"), Delivery: d, Workflows: decisionsOf(d.Decisions), Runs: runs,
-		CanReplay: c.Can(access.RunTrigger) && d.Status == "failed", CanPayload: c.Can(access.EventLogReadPayload),
+		CanReplay: c.offers("delivery.replay", access.RunTrigger) && d.Status == "failed", CanPayload: c.Can(access.EventLogReadPayload),
 	}, err
 }
 

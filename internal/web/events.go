@@ -32,8 +32,8 @@ func (s *server) eventPages() {
 	s.page("GET /events/dead", access.EventDLQRead, s.dead)
 	s.page("GET /events/dead/live", access.EventDLQRead, s.deadLive)
 	s.page("GET /events/{event}", access.EventDLQRead, s.event)
-	s.page("POST /events/{event}/retry", access.EventDLQManage, s.retryDead)
-	s.page("POST /events/{event}/discard", access.EventDLQManage, s.discardDead)
+	s.write("POST /events/{event}/retry", "event_dlq.manage", access.EventDLQManage, s.retryDead)
+	s.write("POST /events/{event}/discard", "event_dlq.manage", access.EventDLQManage, s.discardDead)
 }
 
 // eventFilter is which events the list shows; it travels in the query. Since is one of sinces.
@@ -220,7 +220,7 @@ func (s *server) dead(w http.ResponseWriter, r *http.Request, c caller) error {
 }
 
 func (s *server) deadView(ctx context.Context, c caller, cursor string) (deadView, error) {
-	v := deadView{page: s.frame(c, navEvents, "Dead letters"), Cursor: cursor, CanManage: c.Can(access.EventDLQManage)}
+	v := deadView{page: s.frame(c, navEvents, "Dead letters"), Cursor: cursor, CanManage: c.offers("event_dlq.manage", access.EventDLQManage)}
 	list, err := s.Reads.DeadLetters(ctx, c.scope, cursor, 50)
 	if err != nil {
 		return v, err
@@ -250,7 +250,7 @@ func (s *server) event(w http.ResponseWriter, r *http.Request, c caller) error {
 		return err
 	}
 	v := eventView{
-		page: s.frame(c, navEvents, "Event "+e.Name), Event: e, CanManage: c.Can(access.EventDLQManage), CanPayload: c.Can(access.EventLogReadPayload),
+		page: s.frame(c, navEvents, "Event "+e.Name), Event: e, CanManage: c.offers("event_dlq.manage", access.EventDLQManage), CanPayload: c.Can(access.EventLogReadPayload),
 	}
 	if e.RunID != "" {
 		if head, err := s.Reads.RunHead(ctx, c.scope, e.RunID); err == nil {

@@ -31,10 +31,10 @@ type periodicJobs interface {
 func (s *server) instancePages() {
 	s.page("GET /instances", access.RunRead, s.instances)
 	s.page("GET /instances/live", access.RunRead, s.instancesLive)
-	s.page("POST /instances/{instance}/drain", access.OrchestratorDrain, s.drain, operators)
-	s.page("POST /instances/{instance}/resume", access.OrchestratorDrain, s.drain, operators)
+	s.write("POST /instances/{instance}/drain", "orchestrator.drain", access.OrchestratorDrain, s.drain, operators)
+	s.write("POST /instances/{instance}/resume", "orchestrator.drain", access.OrchestratorDrain, s.drain, operators)
 	s.page("GET /instances/jobs", access.RunRead, s.periodic, operators)
-	s.page("POST /instances/jobs/{name}/run", access.ScheduledJobTrigger, s.runPeriodic, operators)
+	s.write("POST /instances/jobs/{name}/run", "scheduled_job.trigger", access.ScheduledJobTrigger, s.runPeriodic, operators)
 }
 
 func instanceTabs(c caller, here string) []tab {
@@ -70,7 +70,7 @@ func (s *server) instancesLive(w http.ResponseWriter, r *http.Request, c caller)
 func (s *server) instancesView(ctx context.Context, c caller) (instancesView, error) {
 	operates := operators(c) == ""
 	v := instancesView{
-		page: s.frame(c, "instances", "Instances"), Tabs: instanceTabs(c, "instances"), Operates: operates, CanDrain: operates && c.Can(access.OrchestratorDrain),
+		page: s.frame(c, "instances", "Instances"), Tabs: instanceTabs(c, "instances"), Operates: operates, CanDrain: operates && c.offers("orchestrator.drain", access.OrchestratorDrain),
 	}
 	o, err := s.Cluster.Overview(ctx)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *server) showPeriodic(w http.ResponseWriter, r *http.Request, c caller, 
 		return err
 	}
 	s.render(w, r, periodicPage(periodicView{
-		page: s.frame(c, "instances", "Periodic jobs"), Tabs: instanceTabs(c, "jobs"), Jobs: jobs, Ran: ran, CanRun: c.Can(access.ScheduledJobTrigger),
+		page: s.frame(c, "instances", "Periodic jobs"), Tabs: instanceTabs(c, "jobs"), Jobs: jobs, Ran: ran, CanRun: c.offers("scheduled_job.trigger", access.ScheduledJobTrigger),
 	}))
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *server) runsView(ctx context.Context, c caller, f runFilter) (runsView,
 	p := s.frame(c, "runs", "Runs")
 	p.Query = f.Text
 	return runsView{
-		page: p, Filter: f, Now: now, Runs: list.Runs, Next: list.NextCursor, Live: f.Cursor == "", CanStart: c.Can(access.RunTrigger),
+		page: p, Filter: f, Now: now, Runs: list.Runs, Next: list.NextCursor, Live: f.Cursor == "", CanStart: c.offers("run.trigger", access.RunTrigger),
 	}, err
 }
 

@@ -52,7 +52,7 @@ func (s *server) runView(ctx context.Context, c caller, ch choice) (runView, err
 	}
 	v := runView{
 		page: s.frame(c, "runs", fmt.Sprintf("%s #%d · %s", detail.Workflow, detail.Number, detail.Repo)),
-		Run:  detail, Ch: ch, CanCancel: c.Can(access.RunCancel), CanRerun: c.Can(access.RunTrigger), CanDelivery: c.Can(access.EventLogRead),
+		Run:  detail, Ch: ch, CanCancel: c.offers("run.cancel", access.RunCancel), CanRerun: c.offers("run.rerun", access.RunTrigger), CanDelivery: c.Can(access.EventLogRead),
 	}
 	v.Graph = graphOf(detail.Jobs, "", time.Now().UnixMilli())
 	if v.Jobs, err = jobListOf(detail.Jobs, ch.jobs); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/setting"
 )
 
 // shutDoor is a door that is shut while people are inside.
@@ -25,11 +26,16 @@ func (d *shutDoor) Session(ctx context.Context, s string) (access.Principal, err
 	return d.doors.Session(ctx, s)
 }
 
+// noSettings is an organisation that has set nothing.
+type noSettings struct{ settings }
+
+func (noSettings) Org(string) setting.Org { return setting.Org{} }
+
 // A stream ends soon after the session that opened it.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := &shutDoor{doors: &doors{}}
-		s := &server{Deps: Deps{Sessions: door}, mux: http.NewServeMux()}
+		s := &server{Deps: Deps{Sessions: door, Settings: noSettings{}, Secure: func(*http.Request) bool { return false }}, mux: http.NewServeMux()}
 		s.page("GET /x/live", access.RunRead, func(_ http.ResponseWriter, r *http.Request, _ caller) error {
 			<-r.Context().Done()
 			return nil

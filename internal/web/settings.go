@@ -19,18 +19,19 @@ type settings interface {
 	List(ctx context.Context, scope string) (setting.Listing, error)
 	Apply(ctx context.Context, c setting.Change) (setting.Changed, error)
 	Version() int64
+	Org(orgID string) setting.Org
 }
 
 func (s *server) settingPages() {
 	s.page("GET /settings", access.SecretRead, s.orgSettings, unscoped)
-	s.page("POST /settings/key/{key}", access.SecretWrite, s.setOrgSetting, unscoped)
+	s.write("POST /settings/key/{key}", "org_settings.update", access.SecretWrite, s.setOrgSetting, unscoped)
 	s.page("GET /settings/cluster", access.SecretRead, s.clusterSettings, operators)
-	s.page("POST /settings/cluster/key/{key}", access.SecretWrite, s.setClusterSetting, operators)
+	s.write("POST /settings/cluster/key/{key}", "cluster_settings.update", access.SecretWrite, s.setClusterSetting, operators)
 	s.page("GET /settings/tokens", access.TokenManage, s.tokens, unscoped)
-	s.page("POST /settings/tokens", access.TokenManage, s.createToken, unscoped)
-	s.page("POST /settings/tokens/{token}/revoke", access.TokenManage, s.revokeToken, unscoped)
+	s.write("POST /settings/tokens", "token.manage", access.TokenManage, s.createToken, unscoped)
+	s.write("POST /settings/tokens/{token}/revoke", "token.manage", access.TokenManage, s.revokeToken, unscoped)
 	s.page("GET /settings/organisations", access.RunRead, s.orgs, operators)
-	s.page("POST /settings/organisations", access.TokenManage, s.createOrg, operators)
+	s.write("POST /settings/organisations", "org.create", access.TokenManage, s.createOrg, operators)
 }
 
 // settingTabs are the pages of settings that the caller may open.
@@ -54,11 +55,19 @@ func (s *server) clusterSettings(w http.ResponseWriter, r *http.Request, c calle
 }
 
 func (s *server) setOrgSetting(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.set(w, r, c, setting.OrgScope(c.OrgID), "org_settings.update")
+	return s.set(w, r, c, setting.OrgScope(c.OrgID))
 }
 
 func (s *server) setClusterSetting(w http.ResponseWriter, r *http.Request, c caller) error {
-	return s.set(w, r, c, setting.ClusterScope, "cluster_settings.update")
+	return s.set(w, r, c, setting.ClusterScope)
+}
+
+// operationOf is the change of a scope's settings: as the dashboard may be told not to offer it, and in the access log.
+func operationOf(scope string) string {
+	if scope == setting.ClusterScope {
+		return "cluster_settings.update"
+	}
+	return "org_settings.update"
 }
 
 // fault is what is wrong with a value that somebody has sent.
@@ -69,7 +78,7 @@ func (s *server) showSettings(w http.ResponseWriter, r *http.Request, c caller, 
 	if err != nil {
 		return err
 	}
-	v := settingsView{Listing: l, Fault: f, CanSet: c.Can(access.SecretWrite), Title: "Settings of the organisation", At: "/settings", Done: r.URL.Query().Get("done")}
+	v := settingsView{Listing: l, Fault: f, CanSet: c.offers(operationOf(scope), access.SecretWrite), Title: "Settings of the organisation", At: "/settings", Done: r.URL.Query().Get("done")}
 	here := "org"
 	if scope == setting.ClusterScope {
 		v.Title, v.At, here = "Settings of the cluster", "/settings/cluster", "cluster"
@@ -83,7 +92,7 @@ func (s *server) showSettings(w http.ResponseWriter, r *http.Request, c caller, 
 }
 
 // set changes one setting; what is wrong is shown at its field.
-func (s *server) set(w http.ResponseWriter, r *http.Request, c caller, scope, action string) error {
+func (s *server) set(w http.ResponseWriter, r *http.Request, c caller, scope string) error {
 	l, err := s.Settings.List(r.Context(), scope)
 	if err != nil {
 		return err
@@ -103,7 +112,7 @@ func (s *server) set(w http.ResponseWriter, r *http.Request, c caller, scope, ac
 		value = json.RawMessage("null")
 	}
 	done, err := s.Settings.Apply(r.Context(), setting.Change{Scope: scope, By: c.Label, Set: map[string]json.RawMessage{name: value}})
-	s.auditMeta(r, c, action, name, err, map[string]any{"version": done.Version, "changed": changes(done)})
+	s.auditMeta(r, c, operationOf(scope), name, err, map[string]any{"version": done.Version, "changed": changes(done)})
 	var bad *setting.Invalid
 	if errors.As(err, &bad) {
 		return s.showSettings(w, r, c, scope, fault{name, given, strings.TrimPrefix(bad.Error(), name+" ")})

@@ -67,7 +67,7 @@ func (s *server) sourceView(r *http.Request, c caller) (sourceView, error) {
 	heard, err := s.Reads.Activities(r.Context(), c.scope)
 	return sourceView{
 		page: s.frame(c, "sources", "Source "+src.Name), Source: sourceRow{src, heard[src.ID]},
-		CanManage: c.Can(access.SourceManage), CanTrigger: c.Can(access.RunTrigger),
+		CanManage: c.offers("source.manage", access.SourceManage), CanTrigger: c.offers("run.trigger", access.RunTrigger),
 	}, err
 }
 

@@ -38,7 +38,7 @@ func (s *server) showTokens(w http.ResponseWriter, r *http.Request, c caller, se
 	if err != nil {
 		return err
 	}
-	v := tokensView{page: s.frame(c, "settings", "Tokens"), Tabs: settingTabs(c, "tokens"), Tokens: rows, Secret: secret, Given: g, Own: c.TokenID}
+	v := tokensView{page: s.frame(c, "settings", "Tokens"), Tabs: settingTabs(c, "tokens"), Tokens: rows, Secret: secret, Given: g, Own: c.TokenID, CanManage: c.offers("token.manage", access.TokenManage)}
 	list, err := s.Reads.Sources(r.Context(), c.scope)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *server) showOrgs(w http.ResponseWriter, r *http.Request, c caller, secr
 		w.WriteHeader(http.StatusBadRequest)
 	}
 	s.render(w, r, orgsPage(orgsView{
-		page: s.frame(c, "settings", "Organisations"), Tabs: settingTabs(c, "orgs"), Orgs: rows, Secret: secret, Given: g, CanCreate: c.Can(access.TokenManage),
+		page: s.frame(c, "settings", "Organisations"), Tabs: settingTabs(c, "orgs"), Orgs: rows, Secret: secret, Given: g, CanCreate: c.offers("org.create", access.TokenManage),
 	}))
 	return nil
 }

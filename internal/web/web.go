@@ -71,7 +71,8 @@ type Deps struct {
 
 type server struct {
 	Deps
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	routes []route
 }
 
 const (
@@ -82,6 +83,11 @@ const (
 
 // New returns the dashboard's handler. It serves paths below Base, which the caller has stripped.
 func New(d Deps) http.Handler {
+	s := newServer(d)
+	return s.guard(s.mux)
+}
+
+func newServer(d Deps) *server {
 	s := &server{Deps: d, mux: http.NewServeMux()}
 	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { s.redirect(w, r, "/runs") })
 	s.mux.Handle("GET /static/", cached(http.FileServerFS(static)))
@@ -101,8 +107,8 @@ func New(d Deps) http.Handler {
 	s.page("GET /runs/{run}/jobs/{job}/log/window", access.RunRead, s.logWindow)
 	s.page("GET /runs/{run}/jobs/{job}/log/live", access.RunRead, s.logLive)
 	s.page("GET /runs/{run}/jobs/{job}/log.txt", access.RunRead, s.logRaw)
-	s.page("POST /runs/{run}/cancel", access.RunCancel, s.cancel)
-	s.page("POST /runs/{run}/rerun", access.RunTrigger, s.rerun)
+	s.write("POST /runs/{run}/cancel", "run.cancel", access.RunCancel, s.cancel)
+	s.write("POST /runs/{run}/rerun", "run.rerun", access.RunTrigger, s.rerun)
 	s.page("GET /queue", access.RunRead, s.queue)
 	s.page("GET /queue/live", access.RunRead, s.queueLive)
 	s.page("GET /agents", access.ScalerRead, s.agents)
@@ -112,22 +118,22 @@ func New(d Deps) http.Handler {
 	s.page("GET /deliveries/live", access.EventLogRead, s.deliveriesLive)
 	s.page("GET /deliveries", access.EventLogRead, s.deliveries)
 	s.page("GET /deliveries/{delivery}", access.EventLogRead, s.delivery)
-	s.page("POST /deliveries/{delivery}/replay", access.RunTrigger, s.replay)
+	s.write("POST /deliveries/{delivery}/replay", "delivery.replay", access.RunTrigger, s.replay)
 	s.page("GET /sources", access.ContextRead, s.sources)
 	s.page("GET /sources/{source}", access.ContextRead, s.source)
-	s.page("POST /sources/{source}/check", access.SourceManage, s.checkSource)
-	s.page("POST /sources/{source}/enable", access.SourceManage, s.enableSource)
-	s.page("POST /sources/{source}/disable", access.SourceManage, s.enableSource)
-	s.page("POST /sources/{source}/trigger", access.RunTrigger, s.triggerSource)
+	s.write("POST /sources/{source}/check", "source.manage", access.SourceManage, s.checkSource)
+	s.write("POST /sources/{source}/enable", "source.manage", access.SourceManage, s.enableSource)
+	s.write("POST /sources/{source}/disable", "source.manage", access.SourceManage, s.enableSource)
+	s.write("POST /sources/{source}/trigger", "run.trigger", access.RunTrigger, s.triggerSource)
 	s.registryPages()
 	s.eventPages()
 	s.settingPages()
 	s.instancePages()
 	s.page("GET /access-log", access.AccessLogRead, s.accessLog, unscoped)
-	s.page("GET /start", access.RunTrigger, s.startForm)
-	s.page("POST /start", access.RunTrigger, s.start)
+	s.page("GET /start", access.RunTrigger, s.startForm, func(c caller) string { return c.forbidden("run.trigger") })
+	s.write("POST /start", "run.trigger", access.RunTrigger, s.start)
 	s.mux.HandleFunc("GET /session", s.session)
-	return s.guard(s.mux)
+	return s
 }
 
 // caller is who asks, on one request.
@@ -135,11 +141,26 @@ type caller struct {
 	access.Principal
 	scope read.Scope
 	dead  int64 // dead letters that it may see
+
+	writes map[string]string // what its organisation says of the dashboard's operations
+	secure bool              // it came by TLS
 }
 
-// page mounts a handler that needs a signed-in principal with a permission. Each of also says why it is not enough, "" when it is.
-func (s *server) page(pattern string, need access.Permission, h func(http.ResponseWriter, *http.Request, caller) error, also ...func(caller) string) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+// route is a mounted page or write.
+type route struct {
+	pattern   string
+	operation string // of a write
+	need      access.Permission
+	also      []func(caller) string // why the permission is not enough, "" when it is
+}
+
+// mount mounts a handler that needs a signed-in principal with a permission that roles have.
+func (s *server) mount(at route, h func(http.ResponseWriter, *http.Request, caller) error) {
+	if !at.need.Known() {
+		panic(at.pattern + " needs a permission that roles have")
+	}
+	s.routes = append(s.routes, at)
+	s.mux.HandleFunc(at.pattern, func(w http.ResponseWriter, r *http.Request) {
 		p, err := s.principal(r)
 		if err != nil {
 			if errors.Is(err, access.ErrUnavailable) {
@@ -153,16 +174,17 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.redirect(w, r, "/login?"+nextQuery(comeBack(r)))
 			return
 		}
-		c := caller{Principal: p, scope: read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}}
-		if !p.Can(need) {
-			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, "The role "+string(p.Role)+" lacks the permission "+string(need)+".")
-			return
+		c := caller{
+			Principal: p, scope: read.Scope{OrgID: p.OrgID, RoutingKey: p.RoutingKey}, writes: s.Settings.Org(p.OrgID).DashboardWrites, secure: s.Secure(r),
 		}
-		for _, enough := range also {
-			if why := enough(c); why != "" {
-				s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, why)
-				return
+		if why := at.refuses(c); why != "" {
+			if at.operation != "" {
+				s.Audit.Audit(r.Context(), access.Entry{
+					Principal: p, Action: at.operation, Target: r.URL.Path, Source: access.SourceDashboard, Outcome: access.DeniedEntry, Error: why,
+				})
 			}
+			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, why)
+			return
 		}
 		c.dead = s.deadLetters(r, c)
 		if strings.HasSuffix(r.URL.Path, "/live") {
@@ -175,6 +197,19 @@ func (s *server) page(pattern string, need access.Permission, h func(http.Respon
 			s.answer(w, r, c, err)
 		}
 	})
+}
+
+// refuses says why the caller may not, "" when it may.
+func (at route) refuses(c caller) string {
+	if !c.Can(at.need) {
+		return "The role " + string(c.Role) + " lacks the permission " + string(at.need) + "."
+	}
+	for _, enough := range at.also {
+		if why := enough(c); why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // unscoped refuses a token that is limited to one source (ADM-5).

@@ -171,28 +171,32 @@ func newSettings(t *testing.T, st *store.Store, env service.Env) *setting.Servic
 
 // site is a dashboard over a real store.
 type site struct {
-	t       *testing.T
-	world   *readtest.World
-	doors   *doors
-	buttons *buttons
-	intake  *fakeIntake
-	regs    *fakeRegistry
-	desk    *fakeDesk
-	jobs    *fakeJobs
-	logs    *memoryLogs
-	handler http.Handler
+	t        *testing.T
+	world    *readtest.World
+	doors    *doors
+	buttons  *buttons
+	intake   *fakeIntake
+	regs     *fakeRegistry
+	desk     *fakeDesk
+	jobs     *fakeJobs
+	logs     *memoryLogs
+	handler  http.Handler
+	routes   []route
+	settings *setting.Service
 }
 
 func newSite(t *testing.T, base string) *site {
 	t.Helper()
 	st := storetest.SQLite(t)
 	s := &site{t: t, world: readtest.New(t, st), doors: &doors{link: "once"}, buttons: &buttons{}, intake: &fakeIntake{}, regs: &fakeRegistry{}, desk: &fakeDesk{}, jobs: &fakeJobs{}, logs: &memoryLogs{lines: map[string][]string{}}}
-	s.handler = http.StripPrefix(base, New(Deps{
+	s.settings = newSettings(t, st, s.world.Env)
+	server := newServer(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: func() string { return "http://ci" + base }, Logs: s.logs}),
-		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Events: s.desk, Settings: newSettings(t, st, s.world.Env),
+		Logs:  s.logs, Sessions: s.doors, Audit: s.doors, Actions: s.buttons, Intake: s.intake, Registry: s.regs, Events: s.desk, Settings: s.settings,
 		Cluster: cluster.NewDirectory(st, readtest.Node), Jobs: s.jobs, People: access.New(st, s.world.Env, obs.Discard()), Hub: st, Base: base,
 		Secure: func(r *http.Request) bool { return r.TLS != nil }, Log: obs.Discard(),
-	}))
+	})
+	s.handler, s.routes = http.StripPrefix(base, server.guard(server.mux)), server.routes
 	return s
 }
 

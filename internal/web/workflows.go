@@ -23,9 +23,9 @@ type registry interface {
 func (s *server) registryPages() {
 	s.page("GET /workflows", access.ContextRead, s.workflows)
 	s.page("GET /workflows/{registration}", access.ContextRead, s.workflow)
-	s.page("POST /workflows/{registration}/enable", access.ContextUpdate, s.enableWorkflow)
-	s.page("POST /workflows/{registration}/disable", access.ContextUpdate, s.enableWorkflow)
-	s.page("POST /workflows/{registration}/run", access.RunTrigger, s.runWorkflow)
+	s.write("POST /workflows/{registration}/enable", "registration.update", access.ContextUpdate, s.enableWorkflow)
+	s.write("POST /workflows/{registration}/disable", "registration.update", access.ContextUpdate, s.enableWorkflow)
+	s.write("POST /workflows/{registration}/run", "run.trigger", access.RunTrigger, s.runWorkflow)
 	s.page("GET /schedules", access.ContextRead, s.schedules)
 }
 
@@ -109,7 +109,7 @@ func (s *server) workflow(w http.ResponseWriter, r *http.Request, c caller) erro
 		return err
 	}
 	s.render(w, r, workflowPage(workflowView{
-		page: s.frame(c, "workflows", "Workflow "+d.Workflow), Workflow: d, Key: actionKey(), CanRun: c.Can(access.RunTrigger), CanSwitch: c.Can(access.ContextUpdate),
+		page: s.frame(c, "workflows", "Workflow "+d.Workflow), Workflow: d, Key: actionKey(), CanRun: c.offers("run.trigger", access.RunTrigger), CanSwitch: c.offers("registration.update", access.ContextUpdate),
 	}))
 	return nil
 }
@@ -193,7 +193,7 @@ func (s *server) schedules(w http.ResponseWriter, r *http.Request, c caller) err
 		return err
 	}
 	s.render(w, r, schedulesPage(schedulesView{
-		page: s.frame(c, "schedules", "Schedules"), Filter: f, List: list, Key: actionKey(), CanRun: c.Can(access.RunTrigger),
+		page: s.frame(c, "schedules", "Schedules"), Filter: f, List: list, Key: actionKey(), CanRun: c.offers("run.trigger", access.RunTrigger),
 	}))
 	return nil
 }
