@@ -57,7 +57,7 @@ func (r *Runner) execute(i int, u unit, dir string, sp *spool.Spool) job.Outcome
 	j := job.New(cfg)
 	r.mu.Lock()
 	r.jobs[i].cancel = func(force bool) { j.Cancel(force, r.o.Grace) }
-	cancelled, forced := r.cancelling != "", r.forced
+	cancelled, forced := r.cancelling != "" || r.jobs[i].stopped != "", r.forced
 	r.mu.Unlock()
 	if cancelled {
 		j.Cancel(forced, r.o.Grace)

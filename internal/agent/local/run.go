@@ -53,7 +53,8 @@ type Runner struct {
 	startedAt  int64
 	cancelling string // why, "" as long as nobody has asked
 	forced     bool
-	reason     string // of the first failure
+	reason     string             // of the first failure
+	told       []func(force bool) // cancels of jobs, to be called without mu
 }
 
 // New prepares a run; Run must be called.
@@ -79,18 +80,26 @@ func (r *Runner) cancel(force bool, why string) {
 		r.cancelling = why
 	}
 	r.forced = r.forced || force
-	var told []func(bool)
 	for i := range r.jobs {
 		if c := r.jobs[i].cancel; c != nil {
-			told = append(told, c)
+			r.told = append(r.told, c)
 			r.jobs[i].Status = ci.JobCancelling
 		}
 	}
 	r.mu.Unlock()
-	for _, c := range told {
-		c(force)
-	}
+	r.tell()
 	r.wake.Signal()
+}
+
+// tell ends jobs that were decided to be ended. Their executors report while they do, so mu is free meanwhile.
+func (r *Runner) tell() {
+	r.mu.Lock()
+	told, force := r.told, r.forced
+	r.told = nil
+	r.mu.Unlock()
+	for _, cancel := range told {
+		cancel(force)
+	}
 }
 
 // Run runs everything to its end and returns how it ended. changed is told of every change, by this goroutine; it may be slow,
@@ -107,6 +116,7 @@ func (r *Runner) Run(changed func(State)) State {
 		starts := r.pick()
 		s := r.state()
 		r.mu.Unlock()
+		r.tell()
 		for _, i := range starts {
 			r.work.Go(func() { r.job(i) })
 		}
@@ -203,7 +213,7 @@ func (r *Runner) evaluate(i int, needs []plan.Need) {
 	case out.Skip != "":
 		j.end(ci.JobSkipped, out.Skip, r.now())
 	default:
-		j.Status, j.Labels, j.ready, j.Why = ci.JobQueued, out.Labels, true, "waits for a free place"
+		j.Status, j.Labels, j.ready, j.Why = ci.JobQueued, out.Labels, true, waitsForPlace
 	}
 }
 
@@ -223,6 +233,33 @@ func (r *Runner) fail(i int, category, message string) {
 	j.InitFailure = category
 	j.end(ci.JobFailed, message, r.now())
 	r.note(j)
+	r.failFast(i)
+}
+
+// failFast ends the other jobs of a matrix after a failure that is not allowed: what runs or is queued is cancelled, what is held or pending is skipped
+// (NEED-9). The caller holds mu and calls tell.
+func (r *Runner) failFast(failed int) {
+	f := &r.jobs[failed]
+	if !f.Def.FailFast || !f.Status.Failure() || f.Allowed {
+		return
+	}
+	why := f.Name + " failed, and fail-fast is on"
+	for i := range r.jobs {
+		j := &r.jobs[i]
+		switch {
+		case j.Def.Name != f.Def.Name:
+		case j.Status == ci.JobPending || j.Status == ci.JobHeld:
+			j.end(ci.JobSkipped, why, r.now())
+		case j.ready:
+			j.end(ci.JobCancelled, why, r.now())
+		case j.Status == ci.JobRunning && j.stopped == "":
+			j.stopped = why
+			if j.cancel != nil { // it has not come so far otherwise, and looks before it does
+				j.Status = ci.JobCancelling
+				r.told = append(r.told, j.cancel)
+			}
+		}
+	}
 }
 
 // note remembers why the run fails; the first job that may not fail gives the reason.
@@ -232,11 +269,28 @@ func (r *Runner) note(j *unit) {
 	}
 }
 
-// pick takes the jobs that may start now, in the order of the workflow. The caller holds mu.
+const waitsForPlace = "waits for a free place"
+
+// pick takes the jobs that may start now, in the order of the workflow, and of a matrix no more than its max-parallel allows (NEED-9).
+// The caller holds mu.
 func (r *Runner) pick() (starts []int) {
+	going := map[string]int{} // by base job
+	for _, j := range r.jobs {
+		if j.Status == ci.JobRunning || j.Status == ci.JobCancelling {
+			going[j.Def.Name]++
+		}
+	}
 	for i := range r.jobs {
-		if j := &r.jobs[i]; j.ready && r.running < r.slots {
+		j := &r.jobs[i]
+		switch full := j.Def.MaxParallel > 0 && going[j.Def.Name] >= j.Def.MaxParallel; {
+		case !j.ready:
+		case full:
+			j.Status, j.Why = ci.JobHeld, fmt.Sprintf("waits for others of its matrix: max-parallel is %d", j.Def.MaxParallel)
+		case r.running >= r.slots:
+			j.Status, j.Why = ci.JobQueued, waitsForPlace
+		default:
 			j.ready, j.Status, j.Why, j.StartedAt = false, ci.JobRunning, "", r.now()
+			going[j.Def.Name]++
 			r.running++
 			starts = append(starts, i)
 		}
@@ -251,13 +305,18 @@ func (r *Runner) ended(i int, status ci.JobStatus, why string, apply func(*unit)
 	if apply != nil {
 		apply(j)
 	}
-	if why == "" && status.Failure() {
+	switch {
+	case why == "" && status.Failure():
 		why = failedStep(j.Steps)
+	case status == ci.JobCancelled && j.stopped != "":
+		why = j.stopped
 	}
 	j.end(status, why, r.now())
 	r.note(j)
+	r.failFast(i)
 	r.running--
 	r.mu.Unlock()
+	r.tell()
 	r.wake.Signal()
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -144,6 +145,93 @@ func TestOrderAndBoundOfJobsAtOnce(t *testing.T) {
 	}
 	if s, _, most := played(t, jobs.String(), 3, nil); s.Status != ci.RunSuccess || most > 3 {
 		t.Errorf("%s, %d at once", s.Status, most)
+	}
+}
+
+// NEED-9 on this machine: a window of a matrix, while other jobs go on beside it.
+func TestMaxParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := flow(t, "  m: {strategy: {matrix: {v: [1, 2, 3, 4, 5]}, max-parallel: 2}, runs-on: x, steps: [{run: y}]}\n  other: {runs-on: x, steps: [{run: y}]}\n")
+		r := New(Options{Plan: p, Facts: f, Jobs: 8, Now: time.Now})
+		began := time.Now()
+		at := map[string]time.Duration{}
+		r.job = func(i int) {
+			r.mu.Lock()
+			at[r.jobs[i].Name] = time.Since(began)
+			r.mu.Unlock()
+			time.Sleep(time.Minute)
+			r.ended(i, ci.JobSuccess, "", nil)
+		}
+		waits := ""
+		s := r.Run(func(s State) {
+			if i := slices.IndexFunc(s.Jobs, func(j JobState) bool { return j.Name == "m (5)" }); waits == "" {
+				waits = s.Jobs[i].Why
+			}
+		})
+		want := map[string]time.Duration{"m (1)": 0, "m (2)": 0, "other": 0, "m (3)": time.Minute, "m (4)": time.Minute, "m (5)": 2 * time.Minute}
+		if s.Status != ci.RunSuccess || !maps.Equal(at, want) || !strings.Contains(waits, "max-parallel is 2") {
+			t.Errorf("%s, began at %v, waited because %q", s.Status, at, waits)
+		}
+	})
+}
+
+// The first failure that is not allowed ends its matrix and nothing else.
+func TestFailFast(t *testing.T) {
+	const jobs = "  m: {strategy: {matrix: {v: [1, 2, 3, 4]}, fail-fast: %s, max-parallel: 3}, continue-on-error: %s, runs-on: x, steps: [{run: y}]}\n" +
+		"  other: {runs-on: x, steps: [{run: y}]}\n  after: {needs: m, if: always(), runs-on: x, steps: [{run: y}]}\n"
+	for name, c := range map[string]struct{ failFast, allowed, want string }{
+		"on":                       {"true", "false", "after=success m (1)=failed m (2)=cancelled m (3)=cancelled m (4)=skipped other=success"},
+		"on, and it may fail":      {"true", "true", "after=success m (1)=failed m (2)=success m (3)=success m (4)=success other=success"},
+		"off, as when nobody asks": {"false", "false", "after=success m (1)=failed m (2)=success m (3)=success m (4)=success other=success"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, p := flow(t, fmt.Sprintf(jobs, c.failFast, c.allowed))
+				r := New(Options{Plan: p, Facts: f, Jobs: 8, Now: time.Now})
+				r.job = func(i int) {
+					over := make(chan struct{})
+					r.mu.Lock()
+					name := r.jobs[i].Name
+					if name != "m (3)" { // it is told before it could be
+						r.jobs[i].cancel = func(bool) { close(over) }
+					}
+					r.mu.Unlock()
+					if name == "m (1)" {
+						time.Sleep(time.Second)
+						r.ended(i, ci.JobFailed, "", nil)
+						return
+					}
+					select {
+					case <-time.After(2 * time.Second):
+					case <-over:
+						r.ended(i, ci.JobCancelled, "", nil)
+						return
+					}
+					r.mu.Lock()
+					stopped := r.jobs[i].stopped != ""
+					r.mu.Unlock()
+					if stopped {
+						r.ended(i, ci.JobCancelled, "", nil)
+						return
+					}
+					r.ended(i, ci.JobSuccess, "", nil)
+				}
+				s := r.Run(func(State) {})
+				var got []string
+				all := statuses(s)
+				for _, n := range slices.Sorted(maps.Keys(all)) {
+					got = append(got, n+"="+all[n])
+				}
+				if strings.Join(got, " ") != c.want {
+					t.Errorf("%v", got)
+				}
+				for _, j := range s.Jobs {
+					if j.Status == ci.JobCancelled && j.Why != "m (1) failed, and fail-fast is on" {
+						t.Errorf("%s: %q", j.Name, j.Why)
+					}
+				}
+			})
+		})
 	}
 }
 

@@ -49,6 +49,7 @@ type unit struct {
 	facts   plan.Facts // of the job; its Needs are set when it becomes ready
 	outputs string     // as JSON
 	ready   bool       // evaluated and not started yet
+	stopped string     // why it is to be ended while the run goes on, "" for not
 	cancel  func(force bool)
 }
 

@@ -71,10 +71,18 @@ func prepare(ctx context.Context, c *console.Console, f flags, args []string) (*
 	}
 	p.plan = plan.Make(p.facts, ci.NewID)
 	p.notices = append(p.notices, p.plan.Warnings...)
+	if hasGroups(w) {
+		p.notices = append(p.notices, "concurrency groups do nothing here: nobody but this run could hold one, and its jobs do not wait for each other; -j 1 runs them one by one")
+	}
 	if p.mode == local.Commit && p.tree.Changed {
 		p.notices = append(p.notices, "the working tree has changes that the jobs do not see; --dirty lets them see it")
 	}
 	return p, p.choose(f)
+}
+
+// hasGroups reports whether the workflow, or a job of it, asks for a concurrency group.
+func hasGroups(w *lock.Workflow) bool {
+	return w.Concurrency != nil || slices.ContainsFunc(w.Jobs, func(j lock.Job) bool { return j.Concurrency != nil })
 }
 
 // load reads the workflows as "kici validate" does; a lock file that is not current is not used, because authors run what they see.
