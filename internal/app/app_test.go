@@ -355,15 +355,15 @@ func TestVariablesReachTheRooms(t *testing.T) {
 		"KICI_QUEUE_MAX_DEPTH": "7", "KICI_QUEUE_TIMEOUT_MS": "1001", "KICI_DISPATCH_ACK_TIMEOUT_MS": "1002", "KICI_RECOVERY_GRACE_MS": "1003",
 		"KICI_UNROUTABLE_GRACE_MS": "1004", "KICI_JOB_STALE_MS": "1005", "KICI_SCALER_SPAWN_TIMEOUT_MS": "1006", "KICI_AGENT_TOKEN_TTL_MS": "1007",
 		"KICI_SCALER_PROVISION_BACKOFF_BASE_MS": "1008", "KICI_SCALER_PROVISION_BACKOFF_MAX_MS": "1009", "KICI_SCALER_PENDING_SWEEP_INTERVAL_MS": "1010",
-		"KICI_CONCURRENCY_WAIT_TIMEOUT_MS": "1011",
+		"KICI_CONCURRENCY_WAIT_TIMEOUT_MS": "1011", varMirrorMax: "2097152",
 	}
 	s := &Server{}
 	if err := s.setDefaults(Options{Getenv: func(n string) string { return env[n] }}); err != nil {
 		t.Fatal(err)
 	}
 	u := s.tuning
-	if u.Run.QueueMaxDepth != 7 {
-		t.Errorf("queue depth %d", u.Run.QueueMaxDepth)
+	if u.Run.QueueMaxDepth != 7 || u.MirrorMax != 2<<20 {
+		t.Errorf("queue depth %d, mirror %d", u.Run.QueueMaxDepth, u.MirrorMax)
 	}
 	for i, d := range []time.Duration{
 		u.Run.QueueTimeout, u.Dispatch.AckTimeout, u.Dispatch.RecoveryGrace, u.Dispatch.UnroutableGrace, u.Dispatch.JobStale,

@@ -21,7 +21,7 @@ const mirrorsFolder = "git"
 
 // openForges adds the kinds of sources whose repositories live on a forge: a new one is a dialect and one line here.
 func (s *Server) openForges(repos *git.Repos, into map[string]ingress.Factory) {
-	s.mirrors = git.NewMirrors(git.MirrorOptions{Dir: s.data.File(mirrorsFolder), Repos: repos, Now: s.o.Now, Log: s.log})
+	s.mirrors = git.NewMirrors(git.MirrorOptions{Dir: s.data.File(mirrorsFolder), Repos: repos, Now: s.o.Now, Log: s.log, MaxBytes: s.tuning.MirrorMax})
 	client := forge.NewHTTP(forge.HTTPOptions{Now: s.o.Now})
 	s.opened("forges", func() error { client.Close(); return nil })
 	deps := forge.Deps{HTTP: client, WebhookURL: func(c source.Config) string {

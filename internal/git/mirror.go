@@ -19,8 +19,12 @@ type MirrorOptions struct {
 	Repos      *Repos // reads the mirrors
 	Now        func() time.Time
 	Log        *slog.Logger
-	MaxFetches int // at the same time, over all mirrors; 0 is 4
+	MaxFetches int   // at the same time, over all mirrors; 0 is 4
+	MaxBytes   int64 // of one mirror: a repository beyond it is ErrTooBig, and its mirror is removed; 0 is DefaultMirrorBytes
 }
+
+// DefaultMirrorBytes holds the histories, without their files, of the largest repositories that there are.
+const DefaultMirrorBytes = 10 << 30
 
 // Mirrors keeps a bare copy of the history of each remote repository: commits and trees whole, and of the files those that
 // somebody has asked for, where the server can leave them out.
@@ -41,6 +45,9 @@ type Mirrors struct {
 func NewMirrors(o MirrorOptions) *Mirrors {
 	if o.MaxFetches <= 0 {
 		o.MaxFetches = 4
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMirrorBytes
 	}
 	return &Mirrors{o: o, fetches: make(chan struct{}, o.MaxFetches), open: map[string]*Mirror{}}
 }

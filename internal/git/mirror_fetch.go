@@ -292,7 +292,7 @@ func knowsNoLazyFetch(version string) bool {
 }
 
 // fetch runs git fetch with options and refspecs, or for objects by id. The pack that comes is kept as it is, so that it appears
-// whole or not at all.
+// whole or not at all. A mirror that grows beyond its bound meanwhile is removed.
 func (m *Mirror) fetch(ctx context.Context, remote Remote, ids []string, args ...string) error {
 	with, done, err := m.reach(remote)
 	if err != nil {
@@ -317,7 +317,12 @@ func (m *Mirror) fetch(ctx context.Context, remote Remote, ids []string, args ..
 	with.Args = append(with.Args, "--end-of-options", "origin")
 	with.Args = append(with.Args, args...)
 	with.Env = append(with.Env, "GIT_DIR="+m.dir, "GIT_NO_LAZY_FETCH=1")
-	_, err = Run(ctx, with)
+	watched, stop := m.bounded(ctx)
+	_, err = Run(watched, with)
+	if big := stop(); big != nil {
+		m.set.o.Log.Error("mirror removed: the repository is too large", "mirror", m.id, "limit_bytes", m.set.o.MaxBytes)
+		return errors.Join(big, m.removeDir())
+	}
 	return err
 }
 

@@ -44,11 +44,16 @@ func (b *syncBuffer) String() string {
 
 func newMirrors(t *testing.T, dir string) *mirrors {
 	t.Helper()
+	return newMirrorsOf(t, dir, 0)
+}
+
+func newMirrorsOf(t *testing.T, dir string, maxBytes int64) *mirrors {
+	t.Helper()
 	repos := git.NewRepos(git.ReposOptions{})
 	t.Cleanup(repos.Close)
 	m := &mirrors{dir: dir, log: &syncBuffer{}, now: time.Now}
 	m.Mirrors = git.NewMirrors(git.MirrorOptions{
-		Dir: dir, Repos: repos, Now: func() time.Time { return m.now() }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
+		Dir: dir, Repos: repos, Now: func() time.Time { return m.now() }, Log: slog.New(slog.NewTextHandler(m.log, nil)), MaxBytes: maxBytes,
 	})
 	return m
 }
@@ -293,6 +298,36 @@ func TestMirrorFetchKilledMidwayIsUsedAgain(t *testing.T) {
 		if _, err := ms.Files(t.Context(), git.Remote{URL: repo}, second, flows); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A repository without end does not fill the disk: a fetch ends while it goes beyond the bound, at the latest when it is done, and leaves
+// nothing behind.
+func TestMirrorIsBounded(t *testing.T) {
+	repo, first, _, _ := project(t)
+	sh(t, repo, "dd if=/dev/urandom of=big bs=1M count=8 2>/dev/null && git add big && git commit -qm big")
+	big := sh(t, repo, "git rev-parse HEAD")
+	for name, c := range map[string]struct {
+		url   string
+		limit int64
+	}{
+		"while it comes":  {serve(t, repo, serverOptions{stallPacks: true}).URL, 256 << 10},
+		"once it is here": {serve(t, repo, serverOptions{}).URL, 1 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			m := newMirrorsOf(t, dir, c.limit).Open("src")
+			if _, err := m.Resolve(t.Context(), git.Remote{URL: c.url}, big); !errors.Is(err, git.ErrTooBig) {
+				t.Fatalf("err = %v", err)
+			}
+			if left := sh(t, dir, "find . -name '*pack*' -type f"); left != "" {
+				t.Errorf("left: %s", left)
+			}
+		})
+	}
+	m := newMirrorsOf(t, t.TempDir(), 1<<20).Open("src")
+	if c, err := m.Resolve(t.Context(), git.Remote{URL: serve(t, repo, serverOptions{config: allowFilter}).URL}, first); err != nil || c.SHA != first {
+		t.Errorf("within the bound: %+v %v", c, err)
 	}
 }
 

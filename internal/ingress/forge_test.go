@@ -269,6 +269,18 @@ func TestXC21RateLimitIsWaitedFor(t *testing.T) {
 	})
 }
 
+// A repository that is too large to be kept is so at every attempt: there is one.
+func TestTooLargeARepositoryIsNotFetchedAgain(t *testing.T) {
+	fw := newForgeWorld(t, storetest.SQLite(t))
+	sha := fw.forge.Commit("refs/heads/main", "x", ciOn("push"))
+	fw.forge.Fail(fmt.Errorf("the history takes more than 10 GiB: %w", source.ErrTooLarge))
+	fw.run()
+	d := fw.delivery(fw.push(forgeName, fw.secret, pushOf("refs/heads/main", "", sha), "d1").ID)
+	if d.Status != statusFailed || d.Attempts != 1 || !strings.Contains(d.Error, "more than 10 GiB") {
+		t.Errorf("%+v", d)
+	}
+}
+
 // A refused credential fails after the ordinary attempts, with the command that mends it.
 func TestRefusedCredentialNamesTheCure(t *testing.T) {
 	fw := newForgeWorld(t, storetest.SQLite(t), func(d *Deps) { d.Settings.MaxAttempts = 1 })

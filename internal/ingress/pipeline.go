@@ -71,7 +71,7 @@ func (s *Service) decideRepo(ctx context.Context, d *db.Delivery, src source.Sou
 		return outcome{status: statusSkipped, event: ev, err: why}, nil
 	}
 	at, commit, err := s.commits(ctx, d.RoutingKey, src, ev)
-	if errors.Is(err, ErrNoCommit) {
+	if errors.Is(err, ErrNoCommit) || errors.Is(err, source.ErrTooLarge) { // the repository; workflows that are too large are corrupt
 		return outcome{status: statusFailed, event: ev, err: err.Error()}, s.count("lock")
 	} else if err != nil { // unreachable is not missing (LOCK-5)
 		return outcome{}, s.failed("lock", err)
