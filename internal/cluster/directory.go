@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kici-go/kici/internal/store"
@@ -149,6 +150,7 @@ func (d *Directory) Drain(ctx context.Context, r DrainRequest) (Draining, error)
 			return ErrNoInstance
 		}
 		tx.Notify(store.TopicQueue, "")
+		tx.Notify(store.TopicLeader, "") // one that drains leaves leading to others
 		tx.Notify(store.TopicAgents, m.InstanceID)
 		return err
 	})
@@ -181,6 +183,9 @@ func (d *Directory) find(ctx context.Context, target string) (Member, error) {
 		case m.Name == target, len(target) >= shortID && len(target) < len(m.InstanceID) && m.InstanceID[:len(target)] == target:
 			found = append(found, m)
 		}
+	}
+	if len(found) > 1 { // earlier servers of the same host are not meant
+		found = slices.DeleteFunc(found, func(m Member) bool { return !m.Live })
 	}
 	switch len(found) {
 	case 1:

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -34,6 +35,8 @@ type Leader struct {
 	changed chan struct{}
 	expiry  *time.Timer
 	tried   bool // a first campaign has been made
+
+	stoodBack time.Time // when it last left the lease to others because it drains; the campaign's own
 }
 
 // NewLeader returns a candidate that does not lead yet.
@@ -141,43 +144,94 @@ func (l *Leader) campaign(ctx context.Context) (wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.renew)
 	defer cancel()
 	began := l.env.Now()
-	var term int64
+	var got attempt
 	err = l.st.Write(ctx, func(tx *store.Tx) error {
-		term, wait, err = l.attempt(ctx, tx, mine, first)
+		got, err = l.attempt(ctx, tx, mine, first)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	l.hold(term, began.Add(l.life-l.margin))
-	return wait, nil
+	if got.back && l.mayStandBack(began) && began.Sub(l.stoodBack) > l.life {
+		l.stoodBack = began
+		l.log.Info("leadership is left to others: this instance drains")
+	}
+	l.hold(got.term, began.Add(l.life-l.margin))
+	return got.wait, nil
 }
 
-// attempt is the one transaction of leadership. It returns the term that this instance holds after it, or 0.
-func (l *Leader) attempt(ctx context.Context, tx *store.Tx, mine int64, first bool) (int64, time.Duration, error) {
+// mayStandBack tells whether this instance may leave the lease to others at the instant now. When it has done so and nobody took
+// it for a whole life, it leads on, and tries again only after what looked alive then must have been heard.
+func (l *Leader) mayStandBack(now time.Time) bool {
+	since := now.Sub(l.stoodBack)
+	return l.st.Shared() && (since < l.life || since > ci.InstanceTimeout)
+}
+
+// attempt is what became of one try.
+type attempt struct {
+	term int64         // that this instance holds now, 0 for none
+	wait time.Duration // until the next try
+	back bool          // it drains and leaves the lease to others
+}
+
+// attempt is the one transaction of leadership.
+func (l *Leader) attempt(ctx context.Context, tx *store.Tx, mine int64, first bool) (attempt, error) {
 	lease, err := l.lease(ctx, tx)
 	if err != nil {
-		return 0, 0, err
+		return attempt{}, err
 	}
 	now := tx.Now() // after the row is locked
 	expires := now + l.life.Milliseconds()
-	if mine != 0 && lease.Holder == l.id && lease.Term == mine {
+	holds := mine != 0 && lease.Holder == l.id && lease.Term == mine
+	if !holds && !l.mayTake(lease, now, mine, first) {
+		left := time.Duration(lease.ExpiresAt-now) * time.Millisecond
+		return attempt{wait: min(max(left, 10*time.Millisecond), l.renew)}, nil
+	}
+	if l.mayStandBack(l.env.Now()) {
+		back, err := l.standBack(ctx, tx, now, mine)
+		if err != nil || back {
+			return attempt{wait: l.renew, back: true}, err
+		}
+	}
+	if holds {
 		n, err := tx.RenewLeaderLease(ctx, expires, l.id, mine)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("lease of term %d vanished while it was locked", mine)
 		}
-		return mine, l.renew, err
-	}
-	if !l.mayTake(lease, now, mine, first) {
-		left := time.Duration(lease.ExpiresAt-now) * time.Millisecond
-		return 0, min(max(left, 10*time.Millisecond), l.renew), nil
+		return attempt{term: mine, wait: l.renew}, err
 	}
 	term, err := tx.TakeLeaderTerm(ctx)
 	if err != nil {
-		return 0, 0, err
+		return attempt{}, err
 	}
 	tx.Notify(store.TopicLeader, "")
-	return term, l.renew, tx.TakeLeaderLease(ctx, l.id, term, expires)
+	return attempt{term: term, wait: l.renew}, tx.TakeLeaderLease(ctx, l.id, term, expires)
+}
+
+// standBack gives the lease of the term mine free, 0 for none, when this one drains and another is there that takes it.
+func (l *Leader) standBack(ctx context.Context, tx *store.Tx, now, mine int64) (bool, error) {
+	rows, err := tx.ClusterInstances(ctx)
+	if err != nil || !replaceable(rows, l.id, now) {
+		return false, err
+	}
+	n, err := tx.ReleaseLeaderLease(ctx, l.id, mine)
+	if n > 0 {
+		tx.Notify(store.TopicLeader, "")
+	}
+	return true, err
+}
+
+// replaceable tells whether an instance drains while another one, heard of a moment ago, does not.
+func replaceable(rows []db.ClusterInstance, self string, now int64) bool {
+	drains, others := false, false
+	for _, r := range rows {
+		if r.InstanceID == self {
+			drains = r.Draining
+		} else {
+			others = others || !r.Draining && r.ReadyAt > 0 && now-r.HeartbeatAt < 2*HeartbeatInterval.Milliseconds()
+		}
+	}
+	return drains && others
 }
 
 func (l *Leader) lease(ctx context.Context, tx *store.Tx) (db.LeaderLease, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
 	"github.com/kici-go/kici/internal/store/storetest"
 )
 
@@ -335,5 +336,120 @@ func TestXC81WrongClocks(t *testing.T) {
 	}
 	if r := row(t, st); time.Since(time.UnixMilli(r.HeartbeatAt)).Abs() > time.Minute {
 		t.Errorf("heartbeat at %d", r.HeartbeatAt)
+	}
+}
+
+func TestReplaceable(t *testing.T) {
+	const now = int64(10_000_000)
+	self := db.ClusterInstance{InstanceID: "one", ReadyAt: 1, HeartbeatAt: now, Draining: true}
+	two := db.ClusterInstance{InstanceID: "two", ReadyAt: 1, HeartbeatAt: now - 12_000}
+	for name, c := range map[string]struct {
+		change func(self, two *db.ClusterInstance)
+		want   bool
+	}{
+		"another is there":         {func(*db.ClusterInstance, *db.ClusterInstance) {}, true},
+		"it does not drain":        {func(self, _ *db.ClusterInstance) { self.Draining = false }, false},
+		"the other drains too":     {func(_, two *db.ClusterInstance) { two.Draining = true }, false},
+		"the other only starts":    {func(_, two *db.ClusterInstance) { two.ReadyAt = 0 }, false},
+		"the other is silent":      {func(_, two *db.ClusterInstance) { two.HeartbeatAt = now - 20_000 }, false},
+		"the other has stopped":    {func(_, two *db.ClusterInstance) { two.HeartbeatAt = 0 }, false},
+		"its own row is not there": {func(self, _ *db.ClusterInstance) { self.InstanceID = "old" }, false},
+	} {
+		a, b := self, two
+		c.change(&a, &b)
+		if got := replaceable([]db.ClusterInstance{a, b}, "one", now); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// up makes an instance that is there and ready.
+func up(t *testing.T, st *store.Store, id string) *Instance {
+	t.Helper()
+	i := NewInstance(st, Info{InstanceID: id, Name: id}, discard)
+	if err := errors.Join(i.Start(t.Context()), i.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// A leader that drains leaves leading to another at once, takes it back when nobody is left, and leads on alone.
+func TestDrainingLeaderHandsOver(t *testing.T) {
+	d := storetest.PostgreSQLDatabase(t)
+	oneStore, twoStore := d.Open(t), d.Open(t)
+	long := func(st *store.Store, id string) *candidate { // so long that nothing here happens by waiting
+		l := NewLeader(st, id, env, discard)
+		l.life, l.renew = time.Hour, 20*time.Minute
+		return campaign(t, l)
+	}
+	up(t, oneStore, "one")
+	one := long(oneStore, "one")
+	eventually(t, "one leads", func() bool { return leads(one) })
+	dir := NewDirectory(oneStore, "one")
+	drain := func(id string, on bool) {
+		t.Helper()
+		if _, err := dir.Drain(t.Context(), DrainRequest{Target: id, Drain: on}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain("one", true)
+	time.Sleep(50 * time.Millisecond) // it has looked, and there is nobody
+	if !leads(one) {
+		t.Fatal("nobody leads")
+	}
+	drain("one", false)
+	up(t, twoStore, "two")
+	two := long(twoStore, "two")
+	drain("one", true)
+	eventually(t, "two leads", func() bool { return leads(two) && !leads(one) })
+	if term, _ := two.Term(); term != 2 {
+		t.Errorf("term %d", term)
+	}
+	two.stop() // without saying good-bye: its row looks alive
+	time.Sleep(50 * time.Millisecond)
+	if leads(one) {
+		t.Error("who drains took the lease while another looked alive")
+	}
+}
+
+// When nobody takes what a draining leader left, it leads on after a life of the lease, and does not try again soon.
+func TestNobodyTakesOver(t *testing.T) {
+	d := storetest.PostgreSQLDatabase(t)
+	st := d.Open(t)
+	up(t, st, "one")
+	up(t, st, "two") // and dies at once
+	l := NewLeader(st, "one", env, discard)
+	clock := time.Now()
+	l.env.Now = func() time.Time { return clock }
+	try := func() bool {
+		t.Helper()
+		if _, err := l.campaign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, leading := l.Term()
+		return leading
+	}
+	if !try() {
+		t.Fatal("it does not lead")
+	}
+	if _, err := NewDirectory(st, "one").Drain(t.Context(), DrainRequest{Drain: true}); err != nil {
+		t.Fatal(err)
+	}
+	if try() {
+		t.Fatal("it does not stand back")
+	}
+	clock = clock.Add(LeaseLife / 2)
+	if try() {
+		t.Error("it took the lease back at once")
+	}
+	for _, later := range []time.Duration{LeaseLife, LeaseLife, LeaseLife} {
+		clock = clock.Add(later)
+		if !try() {
+			t.Errorf("nobody leads, %s later", later)
+		}
+	}
+	clock = clock.Add(ci.InstanceTimeout)
+	if try() {
+		t.Error("it never stands back again")
 	}
 }
