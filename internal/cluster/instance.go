@@ -83,7 +83,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if stopErr := i.st.Write(last, func(tx *store.Tx) error {
-		_, err := tx.StopInstance(last, i.info.InstanceID)
+		_, err := tx.StopInstance(last, tx.Now(), i.info.InstanceID)
 		return err
 	}); stopErr != nil {
 		i.log.Warn("mark instance stopped", "err", stopErr) // others see it when the heartbeat is old

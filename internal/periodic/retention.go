@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -24,6 +25,9 @@ type Windows struct {
 
 // Fixed windows of what has no setting: rows of the ledger that have ended (QUE-19), and why jobs waited.
 const ledgerKept = 30 * 24 * time.Hour
+
+// instancesKept is how long a server that has stopped, or of which nothing is heard, is still shown (CLU-7).
+const instancesKept = 7 * 24 * time.Hour
 
 // How retention goes about it (STO-15): what is old is reported for a week before it is deleted for the first time, and a
 // transaction deletes few rows, so that nobody waits for it.
@@ -57,7 +61,7 @@ func NewRetention(d RetentionDeps) *Retention {
 		Namespace: "kici_orch", Name: "retention_rows_deleted_total", Help: "Rows that were kept for long enough.",
 	}, []string{"table"})}
 	d.Registry.MustRegister(r.deleted)
-	for _, table := range []string{"execution_runs", "deliveries", "access_log", "commit_statuses", "agents", "scaler_failures", "shape_reason_log"} {
+	for _, table := range []string{"execution_runs", "deliveries", "access_log", "commit_statuses", "agents", "scaler_failures", "shape_reason_log", "cluster_instances"} {
 		r.deleted.WithLabelValues(table)
 	}
 	return r
@@ -294,7 +298,51 @@ func (r *Retention) ledger(ctx context.Context, term int64) (report []string, er
 			report = append(report, fmt.Sprintf("deleted %d %s older than %s", n, x.words, days(ledgerKept)))
 		}
 	}
-	return report, err
+	n, ierr := r.instances(ctx, term)
+	if n > 0 {
+		report = append(report, fmt.Sprintf("deleted %d servers that have not run for %s", n, days(instancesKept)))
+	}
+	return report, errors.Join(err, ierr)
+}
+
+// instances removes servers that do not come back, with what the ledger has of them. Were one to come back all the same, it
+// would write its rows anew, and end what it finds on its machine without a row.
+func (r *Retention) instances(ctx context.Context, term int64) (total int64, err error) {
+	err = r.d.Store.Lead(ctx, term, func(tx *store.Tx) error {
+		total = 0
+		rows, err := tx.DeadInstances(ctx, tx.Now()-instancesKept.Milliseconds(), rowsABatch)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			n, err := forget(ctx, tx, row)
+			if err != nil {
+				return fmt.Errorf("%s: %w", row.InstanceID, err)
+			}
+			total += n
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("servers that are gone: %w", err)
+	}
+	r.deleted.WithLabelValues("cluster_instances").Add(float64(total))
+	return total, nil
+}
+
+func forget(ctx context.Context, tx *store.Tx, row db.ClusterInstance) (int64, error) {
+	if _, err := tx.CloseAgentsOfNode(ctx, tx.Now(), ci.GoneLost, row.InstanceID); err != nil {
+		return 0, err
+	}
+	n, err := tx.DeleteInstance(ctx, row.InstanceID, row.HeartbeatAt, row.StartedAt)
+	if err != nil || n == 0 {
+		return n, err
+	}
+	if _, err := tx.DeleteScalersOfNode(ctx, row.InstanceID); err != nil {
+		return n, err
+	}
+	_, err = tx.DeleteBackoffsOfNode(ctx, row.InstanceID)
+	return n, err
 }
 
 // rest lets others write between two batches.

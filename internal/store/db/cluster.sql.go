@@ -22,7 +22,7 @@ func (q *Queries) BeatInstance(ctx context.Context, now int64, instanceID string
 }
 
 const clusterInstance = `-- name: ClusterInstance :one
-SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version FROM cluster_instances WHERE instance_id = $1
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version, stopped_at FROM cluster_instances WHERE instance_id = $1
 `
 
 func (q *Queries) ClusterInstance(ctx context.Context, instanceID string) (ClusterInstance, error) {
@@ -42,12 +42,13 @@ func (q *Queries) ClusterInstance(ctx context.Context, instanceID string) (Clust
 		&i.GlobalMaxMemBytes,
 		&i.SettingsVersion,
 		&i.RegistryVersion,
+		&i.StoppedAt,
 	)
 	return i, err
 }
 
 const clusterInstances = `-- name: ClusterInstances :many
-SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version FROM cluster_instances ORDER BY instance_id
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version, stopped_at FROM cluster_instances ORDER BY instance_id
 `
 
 func (q *Queries) ClusterInstances(ctx context.Context) ([]ClusterInstance, error) {
@@ -73,6 +74,7 @@ func (q *Queries) ClusterInstances(ctx context.Context) ([]ClusterInstance, erro
 			&i.GlobalMaxMemBytes,
 			&i.SettingsVersion,
 			&i.RegistryVersion,
+			&i.StoppedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -269,7 +271,8 @@ INSERT INTO cluster_instances (instance_id, name, version, url, started_at, read
   global_max_agents, global_max_cpu_milli, global_max_mem_bytes)
 VALUES ($1, $2, $3, $4, $5, 0, $5, FALSE, 0, 0, 0)
 ON CONFLICT (instance_id) DO UPDATE SET name = excluded.name, version = excluded.version, url = excluded.url,
-  started_at = excluded.started_at, ready_at = 0, heartbeat_at = excluded.heartbeat_at, draining = FALSE
+  started_at = excluded.started_at, ready_at = 0, heartbeat_at = excluded.heartbeat_at, draining = FALSE,
+  stopped_at = 0
 `
 
 type StartInstanceParams struct {
@@ -292,11 +295,11 @@ func (q *Queries) StartInstance(ctx context.Context, arg StartInstanceParams) er
 }
 
 const stopInstance = `-- name: StopInstance :execrows
-UPDATE cluster_instances SET heartbeat_at = 0, ready_at = 0 WHERE instance_id = $1
+UPDATE cluster_instances SET heartbeat_at = 0, ready_at = 0, stopped_at = $1 WHERE instance_id = $2
 `
 
-func (q *Queries) StopInstance(ctx context.Context, instanceID string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, stopInstance, instanceID)
+func (q *Queries) StopInstance(ctx context.Context, now int64, instanceID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, stopInstance, now, instanceID)
 	if err != nil {
 		return 0, err
 	}

@@ -119,6 +119,7 @@ type ClusterInstance struct {
 	GlobalMaxMemBytes int64
 	SettingsVersion   int64
 	RegistryVersion   int64
+	StoppedAt         int64
 }
 
 type ClusterMetum struct {

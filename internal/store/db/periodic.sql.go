@@ -19,6 +19,21 @@ func (q *Queries) AgeRun(ctx context.Context, at int64, iD string) error {
 	return err
 }
 
+const closeAgentsOfNode = `-- name: CloseAgentsOfNode :execrows
+UPDATE agents SET state = 'gone', state_at = $1, ended_at = $1, gone_reason = $2
+WHERE agents.node_id = $3 AND agents.state <> 'gone' AND agents.instance_id IN ('', $3)
+  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = agents.id AND a.ended_at IS NULL)
+`
+
+// Of a server that does not come back; nobody else can end what it started. One that works with another server goes on.
+func (q *Queries) CloseAgentsOfNode(ctx context.Context, now int64, goneReason string, nodeID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, closeAgentsOfNode, now, goneReason, nodeID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const clusterMetaOrNone = `-- name: ClusterMetaOrNone :many
 SELECT value FROM cluster_meta WHERE key = $1
 `
@@ -102,6 +117,63 @@ func (q *Queries) CountUnroutable(ctx context.Context) (int64, error) {
 	return count, err
 }
 
+const deadInstances = `-- name: DeadInstances :many
+SELECT instance_id, name, version, url, started_at, ready_at, heartbeat_at, draining, global_max_agents, global_max_cpu_milli, global_max_mem_bytes, settings_version, registry_version, stopped_at FROM cluster_instances
+WHERE heartbeat_at < CAST($1 AS BIGINT) AND stopped_at < CAST($1 AS BIGINT) AND (heartbeat_at > 0 OR stopped_at > 0)
+ORDER BY instance_id LIMIT $2
+`
+
+// Servers that nothing has been heard of for long, or that stopped long ago.
+func (q *Queries) DeadInstances(ctx context.Context, before int64, maxRows int32) ([]ClusterInstance, error) {
+	rows, err := q.db.QueryContext(ctx, deadInstances, before, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClusterInstance{}
+	for rows.Next() {
+		var i ClusterInstance
+		if err := rows.Scan(
+			&i.InstanceID,
+			&i.Name,
+			&i.Version,
+			&i.Url,
+			&i.StartedAt,
+			&i.ReadyAt,
+			&i.HeartbeatAt,
+			&i.Draining,
+			&i.GlobalMaxAgents,
+			&i.GlobalMaxCpuMilli,
+			&i.GlobalMaxMemBytes,
+			&i.SettingsVersion,
+			&i.RegistryVersion,
+			&i.StoppedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const deleteBackoffsOfNode = `-- name: DeleteBackoffsOfNode :execrows
+DELETE FROM scaler_backoffs WHERE node_id = $1
+`
+
+func (q *Queries) DeleteBackoffsOfNode(ctx context.Context, nodeID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteBackoffsOfNode, nodeID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteClusterMeta = `-- name: DeleteClusterMeta :exec
 DELETE FROM cluster_meta WHERE key = $1
 `
@@ -136,6 +208,21 @@ DELETE FROM shape_reasons WHERE updated_at < CAST($1 AS BIGINT)
 // Why a shape waited is of no interest once nothing of it waits.
 func (q *Queries) DeleteIdleShapeReasons(ctx context.Context, before int64) (int64, error) {
 	result, err := q.db.ExecContext(ctx, deleteIdleShapeReasons, before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const deleteInstance = `-- name: DeleteInstance :execrows
+DELETE FROM cluster_instances WHERE cluster_instances.instance_id = $1 AND cluster_instances.heartbeat_at = $2
+  AND cluster_instances.started_at = $3
+  AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.node_id = cluster_instances.instance_id AND g.state <> 'gone')
+`
+
+// Unless it has come back, or agents of it are left.
+func (q *Queries) DeleteInstance(ctx context.Context, instanceID string, heartbeatAt int64, startedAt int64) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteInstance, instanceID, heartbeatAt, startedAt)
 	if err != nil {
 		return 0, err
 	}
@@ -233,6 +320,18 @@ DELETE FROM secrets WHERE secrets.org_id = $1 AND secrets.scope = $2 AND secrets
 
 func (q *Queries) DeleteOrphanSecret(ctx context.Context, orgID string, scope string, key string) (int64, error) {
 	result, err := q.db.ExecContext(ctx, deleteOrphanSecret, orgID, scope, key)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const deleteScalersOfNode = `-- name: DeleteScalersOfNode :execrows
+DELETE FROM scalers WHERE node_id = $1
+`
+
+func (q *Queries) DeleteScalersOfNode(ctx context.Context, nodeID string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, deleteScalersOfNode, nodeID)
 	if err != nil {
 		return 0, err
 	}

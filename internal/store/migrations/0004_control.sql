@@ -14,6 +14,7 @@ CREATE TABLE settings (
 );
 ALTER TABLE cluster_instances ADD COLUMN settings_version BIGINT NOT NULL DEFAULT 0; -- applied by that instance (CLU-27)
 ALTER TABLE cluster_instances ADD COLUMN registry_version BIGINT NOT NULL DEFAULT 0; -- loaded by that instance (REG-3)
+ALTER TABLE cluster_instances ADD COLUMN stopped_at BIGINT NOT NULL DEFAULT 0; -- 0 while it runs, or when it did not say good-bye
 ALTER TABLE agents ADD COLUMN lost_instance TEXT NOT NULL DEFAULT ''; -- the server that its lost link led to (STL-6); '' while it has one
 
 -- Periodic jobs (JOB-1), as whichever instance ran them last left them.

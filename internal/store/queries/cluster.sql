@@ -36,7 +36,8 @@ INSERT INTO cluster_instances (instance_id, name, version, url, started_at, read
   global_max_agents, global_max_cpu_milli, global_max_mem_bytes)
 VALUES (sqlc.arg(instance_id), sqlc.arg(name), sqlc.arg(version), sqlc.arg(url), sqlc.arg(now), 0, sqlc.arg(now), FALSE, 0, 0, 0)
 ON CONFLICT (instance_id) DO UPDATE SET name = excluded.name, version = excluded.version, url = excluded.url,
-  started_at = excluded.started_at, ready_at = 0, heartbeat_at = excluded.heartbeat_at, draining = FALSE;
+  started_at = excluded.started_at, ready_at = 0, heartbeat_at = excluded.heartbeat_at, draining = FALSE,
+  stopped_at = 0;
 
 -- name: BeatInstance :execrows
 UPDATE cluster_instances SET heartbeat_at = sqlc.arg(now) WHERE instance_id = sqlc.arg(instance_id);
@@ -53,7 +54,7 @@ UPDATE cluster_instances SET global_max_agents = sqlc.arg(max_agents), global_ma
 WHERE instance_id = sqlc.arg(instance_id);
 
 -- name: StopInstance :execrows
-UPDATE cluster_instances SET heartbeat_at = 0, ready_at = 0 WHERE instance_id = sqlc.arg(instance_id);
+UPDATE cluster_instances SET heartbeat_at = 0, ready_at = 0, stopped_at = sqlc.arg(now) WHERE instance_id = sqlc.arg(instance_id);
 
 -- name: ClusterInstance :one
 SELECT * FROM cluster_instances WHERE instance_id = $1;

@@ -72,6 +72,30 @@ DELETE FROM agents WHERE id IN (
     AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = g.id AND a.ended_at IS NULL)
   ORDER BY g.requested_at, g.id LIMIT sqlc.arg(max_rows));
 
+-- name: DeadInstances :many
+-- Servers that nothing has been heard of for long, or that stopped long ago.
+SELECT * FROM cluster_instances
+WHERE heartbeat_at < CAST(sqlc.arg(before) AS BIGINT) AND stopped_at < CAST(sqlc.arg(before) AS BIGINT) AND (heartbeat_at > 0 OR stopped_at > 0)
+ORDER BY instance_id LIMIT sqlc.arg(max_rows);
+
+-- name: CloseAgentsOfNode :execrows
+-- Of a server that does not come back; nobody else can end what it started. One that works with another server goes on.
+UPDATE agents SET state = 'gone', state_at = sqlc.arg(now), ended_at = sqlc.arg(now), gone_reason = sqlc.arg(gone_reason)
+WHERE agents.node_id = sqlc.arg(node_id) AND agents.state <> 'gone' AND agents.instance_id IN ('', sqlc.arg(node_id))
+  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = agents.id AND a.ended_at IS NULL);
+
+-- name: DeleteInstance :execrows
+-- Unless it has come back, or agents of it are left.
+DELETE FROM cluster_instances WHERE cluster_instances.instance_id = sqlc.arg(instance_id) AND cluster_instances.heartbeat_at = sqlc.arg(heartbeat_at)
+  AND cluster_instances.started_at = sqlc.arg(started_at)
+  AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.node_id = cluster_instances.instance_id AND g.state <> 'gone');
+
+-- name: DeleteScalersOfNode :execrows
+DELETE FROM scalers WHERE node_id = $1;
+
+-- name: DeleteBackoffsOfNode :execrows
+DELETE FROM scaler_backoffs WHERE node_id = $1;
+
 -- name: DeleteOldScalerFailures :execrows
 DELETE FROM scaler_failures WHERE agent_id IN (SELECT f.agent_id FROM scaler_failures f WHERE f.at < CAST(sqlc.arg(before) AS BIGINT) LIMIT sqlc.arg(max_rows));
 
