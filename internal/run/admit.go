@@ -81,6 +81,16 @@ func (s *Service) leftovers(ctx context.Context, tx *store.Tx, duties *[]func(*s
 			return g.promote()
 		})
 	}
+	idle, err := tx.IdleGroup(ctx)
+	if err != nil {
+		return err
+	}
+	if len(idle) > 0 {
+		*duties = append(*duties, func(tx *store.Tx) error {
+			_, err := tx.DropIdleGroups(context.Background())
+			return err
+		})
+	}
 	return nil
 }
 

@@ -399,6 +399,38 @@ func TestXC90SlotOfADeadOwner(t *testing.T) {
 	})
 }
 
+// Authors name groups, so they may be as many as branches: one that nobody is in is forgotten, and works as before when it is named again.
+func TestIdleGroupsAreForgotten(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		groups := func() int {
+			rows, err := w.st.Read().IdleGroup(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(rows)
+		}
+		id := w.insert(grouped(group("branch-1", 0, false), job("a")))
+		w.duties()
+		if groups() != 0 || len(w.slots(id)) != 1 {
+			t.Fatal("a group that is held is idle")
+		}
+		if _, err := w.s.Cancel(ctx, run.CancelRequest{OrgID: "acme", RunID: id, By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		if groups() != 1 {
+			t.Fatal("it is not idle")
+		}
+		w.duties()
+		if groups() != 0 {
+			t.Fatal("it is still there")
+		}
+		holds := w.insert(grouped(group("branch-1", 0, false), job("a")))
+		waits := w.insert(grouped(group("branch-1", 0, false), job("a")))
+		w.want(holds, "a=queued", ci.RunPending)
+		w.want(waits, "a=pending", ci.RunPending)
+	})
+}
+
 // TestXC91PromotedAndDied: a place that was given, and then nothing: whoever leads next lets its owner go on, once.
 func TestXC91PromotedAndDied(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {

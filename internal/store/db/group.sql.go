@@ -22,6 +22,21 @@ func (q *Queries) BeginSlot(ctx context.Context, id string) (int64, error) {
 	return result.RowsAffected()
 }
 
+const dropIdleGroups = `-- name: DropIdleGroups :execrows
+DELETE FROM concurrency_groups WHERE NOT EXISTS (
+  SELECT 1 FROM concurrency_slots s WHERE s.org_id = concurrency_groups.org_id AND s.routing_key = concurrency_groups.routing_key
+    AND s.group_key = concurrency_groups.group_key AND s.state <> 'released')
+`
+
+// The row is only what is locked; who locks it makes it again. Names are authors' and may be as many as branches.
+func (q *Queries) DropIdleGroups(ctx context.Context) (int64, error) {
+	result, err := q.db.ExecContext(ctx, dropIdleGroups)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const fanoutHeld = `-- name: FanoutHeld :many
 SELECT j.id FROM execution_jobs j WHERE j.run_id = $1 AND j.base_name = $2 AND j.finished_at IS NULL AND j.status = 'held'
   AND NOT EXISTS (SELECT 1 FROM concurrency_slots s WHERE s.run_id = j.run_id AND s.job_id = j.id AND s.state <> 'released')
@@ -185,6 +200,36 @@ func (q *Queries) HoldJob(ctx context.Context, iD string, readyAt sql.NullInt64)
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const idleGroup = `-- name: IdleGroup :many
+SELECT g.group_key FROM concurrency_groups g WHERE NOT EXISTS (
+  SELECT 1 FROM concurrency_slots s WHERE s.org_id = g.org_id AND s.routing_key = g.routing_key AND s.group_key = g.group_key AND s.state <> 'released')
+LIMIT 1
+`
+
+// One at most.
+func (q *Queries) IdleGroup(ctx context.Context) ([]string, error) {
+	rows, err := q.db.QueryContext(ctx, idleGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var group_key string
+		if err := rows.Scan(&group_key); err != nil {
+			return nil, err
+		}
+		items = append(items, group_key)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertFanout = `-- name: InsertFanout :exec

@@ -5,6 +5,18 @@
 INSERT INTO concurrency_groups (org_id, routing_key, group_key) VALUES ($1, $2, $3)
 ON CONFLICT (org_id, routing_key, group_key) DO UPDATE SET group_key = excluded.group_key;
 
+-- name: IdleGroup :many
+-- One at most.
+SELECT g.group_key FROM concurrency_groups g WHERE NOT EXISTS (
+  SELECT 1 FROM concurrency_slots s WHERE s.org_id = g.org_id AND s.routing_key = g.routing_key AND s.group_key = g.group_key AND s.state <> 'released')
+LIMIT 1;
+
+-- name: DropIdleGroups :execrows
+-- The row is only what is locked; who locks it makes it again. Names are authors' and may be as many as branches.
+DELETE FROM concurrency_groups WHERE NOT EXISTS (
+  SELECT 1 FROM concurrency_slots s WHERE s.org_id = concurrency_groups.org_id AND s.routing_key = concurrency_groups.routing_key
+    AND s.group_key = concurrency_groups.group_key AND s.state <> 'released');
+
 -- name: GroupSlots :many
 -- Those that hold a place, then those that wait for one and may still get it, each oldest first.
 SELECT s.id, s.run_id, s.job_id, s.max, s.state, s.superseded_by, r.number, r.status AS run_status, r.finished_at AS run_finished_at,
