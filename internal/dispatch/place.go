@@ -108,21 +108,19 @@ func (p *placer) assign(ctx context.Context, tx *store.Tx, a placement.Assign) e
 
 // launch records an agent before it is a thing (idea 1): the node sees the row and makes it true.
 func (p *placer) launch(ctx context.Context, tx *store.Tx, s placement.Snapshot, l placement.Launch) error {
-	if l.JobID != "" {
-		wants, err := tx.DispatchWantsAgent(ctx, l.JobID)
-		if err != nil {
-			return fmt.Errorf("look at job: %w", err)
-		}
-		if wants == 0 {
-			return nil
-		}
+	now := tx.Now()
+	wants, err := tx.DispatchWantsAgent(ctx, db.DispatchWantsAgentParams{JobID: l.JobID, NodeID: l.NodeID, Scaler: l.Scaler, Now: now})
+	if err != nil {
+		return fmt.Errorf("look at job: %w", err)
+	}
+	if wants == 0 {
+		return nil
 	}
 	set, ok := labelSet(s, l)
 	if !ok {
 		return fmt.Errorf("launch on scaler %s of %s: it has no label set %d", l.Scaler, l.NodeID, l.LabelSet)
 	}
-	now := tx.Now()
-	err := tx.DispatchLaunch(ctx, db.DispatchLaunchParams{
+	err = tx.DispatchLaunch(ctx, db.DispatchLaunchParams{
 		ID: p.agentID(l.Type), OrgID: l.OrgID, NodeID: l.NodeID, Scaler: l.Scaler, Type: l.Type,
 		Labels: encode(set.AgentLabels), MandatoryLabels: encode(set.Gate), LabelSet: ci.LabelKey(set.Declared),
 		CpuMilli: l.Claim.Requests.CPUMilli, MemBytes: l.Claim.Requests.MemBytes,

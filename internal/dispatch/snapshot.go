@@ -106,13 +106,14 @@ func (r *reader) nodes(ctx context.Context, v *view) error {
 	return nil
 }
 
-// drains tells whether an agent gets nothing because its server drains (QUE-18). One that was started for a job may still have it.
+// drains tells whether an agent gets nothing because its server drains (QUE-18). One that was started for a job may still have that,
+// and no other.
 func (r *reader) drains(g db.DispatchAgentsRow) bool {
 	server := g.NodeID
 	if server == "" {
 		server = g.InstanceID
 	}
-	return !g.BoundJobID.Valid && r.draining[server]
+	return (!g.BoundJobID.Valid || boundEnded(g)) && r.draining[server]
 }
 
 func (r *reader) scalers(ctx context.Context, v *view) error {

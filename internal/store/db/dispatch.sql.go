@@ -97,7 +97,9 @@ UPDATE execution_jobs SET agent_id = $1, attempt = attempt + 1, report_seq = 0, 
 WHERE execution_jobs.id = $2 AND execution_jobs.status = 'queued' AND execution_jobs.agent_id IS NULL
   AND EXISTS (SELECT 1 FROM execution_runs r WHERE r.id = execution_jobs.run_id AND r.status IN ('pending', 'running'))
   AND EXISTS (SELECT 1 FROM agents g WHERE g.id = $1 AND g.state = 'online' AND g.draining = FALSE
-    AND g.session_id <> '' AND g.link_lost_at IS NULL)
+    AND g.session_id <> '' AND g.link_lost_at IS NULL
+    AND (g.bound_job_id = execution_jobs.id OR NOT EXISTS (SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE
+      AND i.instance_id = CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END)))
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = $1 AND a.ended_at IS NULL)
 RETURNING attempt
 `
@@ -662,10 +664,26 @@ const dispatchWantsAgent = `-- name: DispatchWantsAgent :one
 SELECT COUNT(*) FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
 WHERE j.id = $1 AND j.status = 'queued' AND j.agent_id IS NULL AND r.status IN ('pending', 'running')
   AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.bound_job_id = j.id AND g.state NOT IN ('gone', 'ending'))
+  AND NOT EXISTS (SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND i.draining = TRUE)
+  AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = $2 AND b.scaler = $3 AND b.until_at > $4)
 `
 
-func (q *Queries) DispatchWantsAgent(ctx context.Context, id string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, dispatchWantsAgent, id)
+type DispatchWantsAgentParams struct {
+	JobID  string
+	NodeID string
+	Scaler string
+	Now    int64
+}
+
+// Whether a job still waits without an agent, and the scaler may still start one: since the decision its node may have been told to
+// drain (QUE-18), and a launch of it may have failed (MG-27).
+func (q *Queries) DispatchWantsAgent(ctx context.Context, arg DispatchWantsAgentParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, dispatchWantsAgent,
+		arg.JobID,
+		arg.NodeID,
+		arg.Scaler,
+		arg.Now,
+	)
 	var count int64
 	err := row.Scan(&count)
 	return count, err

@@ -55,7 +55,9 @@ UPDATE execution_jobs SET agent_id = sqlc.arg(agent_id), attempt = attempt + 1, 
 WHERE execution_jobs.id = sqlc.arg(job_id) AND execution_jobs.status = 'queued' AND execution_jobs.agent_id IS NULL
   AND EXISTS (SELECT 1 FROM execution_runs r WHERE r.id = execution_jobs.run_id AND r.status IN ('pending', 'running'))
   AND EXISTS (SELECT 1 FROM agents g WHERE g.id = sqlc.arg(agent_id) AND g.state = 'online' AND g.draining = FALSE
-    AND g.session_id <> '' AND g.link_lost_at IS NULL)
+    AND g.session_id <> '' AND g.link_lost_at IS NULL
+    AND (g.bound_job_id = execution_jobs.id OR NOT EXISTS (SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE
+      AND i.instance_id = CASE WHEN g.node_id <> '' THEN g.node_id ELSE g.instance_id END)))
   AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = sqlc.arg(agent_id) AND a.ended_at IS NULL)
 RETURNING attempt;
 
@@ -69,9 +71,13 @@ WHERE agents.id = sqlc.arg(agent_id) AND agents.type <> 'static' AND (agents.bou
   AND NOT EXISTS (SELECT 1 FROM agents o WHERE o.bound_job_id = sqlc.arg(job_id) AND o.state NOT IN ('gone', 'ending'));
 
 -- name: DispatchWantsAgent :one
+-- Whether a job still waits without an agent, and the scaler may still start one: since the decision its node may have been told to
+-- drain (QUE-18), and a launch of it may have failed (MG-27).
 SELECT COUNT(*) FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
-WHERE j.id = $1 AND j.status = 'queued' AND j.agent_id IS NULL AND r.status IN ('pending', 'running')
-  AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.bound_job_id = j.id AND g.state NOT IN ('gone', 'ending'));
+WHERE j.id = sqlc.arg(job_id) AND j.status = 'queued' AND j.agent_id IS NULL AND r.status IN ('pending', 'running')
+  AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.bound_job_id = j.id AND g.state NOT IN ('gone', 'ending'))
+  AND NOT EXISTS (SELECT 1 FROM cluster_instances i WHERE i.instance_id = sqlc.arg(node_id) AND i.draining = TRUE)
+  AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = sqlc.arg(node_id) AND b.scaler = sqlc.arg(scaler) AND b.until_at > sqlc.arg(now));
 
 -- name: DispatchLaunch :exec
 INSERT INTO agents (
