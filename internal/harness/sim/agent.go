@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ type agentProcess struct {
 	id    string
 	actor string
 	spec  backend.Spec
+	stays bool // a static one, which no node has started
 
 	dead    atomic.Bool
 	sends   atomic.Uint64
@@ -52,7 +55,7 @@ func (a *agentProcess) run() {
 		err = a.serve(ctx)
 	}
 	w.trace.add("agent %s left", a.actor)
-	if err == nil && !lies && !a.dead.Load() {
+	if err == nil && !lies && !a.stays && !a.dead.Load() {
 		a.checkLeft()
 	}
 	if err != nil && !a.dead.Load() {
@@ -63,7 +66,7 @@ func (a *agentProcess) run() {
 		if err != nil {
 			detail = "exited with 1"
 		}
-		a.m.host.Kill(a.id, detail)
+		a.exit(detail)
 	}
 }
 
@@ -94,7 +97,7 @@ func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
 	w := a.m.w
 	switch k := d.below(100); {
 	case k < 7: // killed at some time
-		w.later(ctx, d.between(0, 40*time.Second), func() { a.m.host.Kill(a.id, "killed") })
+		w.later(ctx, d.between(0, 40*time.Second), func() { a.exit("killed") })
 	case k < 14: // killed when it sends something
 		a.doom = 1 + d.next()%60
 	case k < 20: // cut off for a while
@@ -108,7 +111,7 @@ func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
 			w.later(ctx, d.between(0, 30*time.Second), func() { w.net.drop(a.actor, d.chance(60)) })
 		}
 	case k < 32:
-		return true
+		return !a.stays
 	case k < 44: // cut off when it sends something early in its life, for longer than it is waited for
 		a.lost = 1 + d.next()%12
 	}
@@ -123,8 +126,50 @@ func (a *agentProcess) sent() {
 		a.m.w.net.drop(a.actor, true)
 	}
 	if a.doom > 0 && n == a.doom && a.m.w.faulty() {
-		go a.m.host.Kill(a.id, "killed") // the caller holds locks of its own
+		go a.exit("killed") // the caller holds locks of its own
 	}
+}
+
+// exit ends the process, and its machine knows it.
+func (a *agentProcess) exit(detail string) {
+	if a.stays {
+		a.kill()
+		return
+	}
+	a.m.host.Kill(a.id, detail)
+}
+
+// static runs an agent that nobody manages: whenever it dies it is started again after a while.
+func (w *world) static(id, token string) {
+	d := w.seed.dice("static " + id)
+	for n := 1; !w.ending.Load(); n++ {
+		a := &agentProcess{
+			m: w.coordinators[0].machine, id: id, actor: fmt.Sprintf("%s/%d", id, n), stays: true,
+			spec: backend.Spec{URL: fmt.Sprintf("ws://127.0.0.1:%d/ws", anyPort), Token: token, Labels: []string{staticLabel}},
+		}
+		w.mu.Lock()
+		w.statics[id] = a
+		w.mu.Unlock()
+		w.trace.add("static %s starts", a.actor)
+		a.run()
+		time.Sleep(d.between(time.Second, 12*time.Second))
+	}
+}
+
+// staticLabel is what only static agents have.
+const staticLabel = "metal"
+
+// hire starts the static agents.
+func (p *person) hire() bool {
+	for i := range p.w.plan.statics {
+		a, err := p.insist(http.MethodPost, "/api/v1/agent-tokens", map[string]any{"labels": []string{staticLabel}}, nil)
+		if err != nil || a.text("token") == "" {
+			p.w.violate("harness", "make a token for a static agent: %v %d %v", err, a.status, a.body)
+			return false
+		}
+		p.w.agents.Go(func() { p.w.static(fmt.Sprintf("static-%d", i+1), a.text("token")) })
+	}
+	return true
 }
 
 // kill is a SIGKILL: what it still does is seen by nobody.
@@ -153,7 +198,7 @@ func (a *agentProcess) rand(n int64) int64 {
 func (a *agentProcess) serve(ctx context.Context) error {
 	w := a.m.w
 	return agent.Main(ctx, agent.Config{
-		URL: a.spec.URL, Token: a.spec.Token, AgentID: a.id, Labels: a.spec.Labels, Managed: true, Version: "sim",
+		URL: a.spec.URL, Token: a.spec.Token, AgentID: a.id, Labels: a.spec.Labels, Managed: !a.stays, Version: "sim",
 		WorkDir: filepath.Join(w.dir, "agents", a.actor), JobHeartbeat: 10 * time.Second, ReconnectWindow: 40 * time.Second,
 		HTTP: w.net.client(a.actor, a.sent), Now: time.Now, Log: w.trace.logger(a.actor, w.o.LogLevel), Rand: a.rand,
 		Perform: func(c job.Config) agent.Performer { return newScript(a, c) },

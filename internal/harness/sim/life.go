@@ -250,7 +250,7 @@ func uuid7(ms int64, n, h uint64) string {
 
 // sent comes before everything that this process writes to the network.
 func (l *life) sent() {
-	if n := l.sends.Add(1); n == l.doom.send {
+	if n := l.sends.Add(1); n == l.doom.send && !l.c.w.settling.Load() {
 		l.crash("at a send")
 	}
 }
@@ -321,7 +321,7 @@ func (l *life) commit(terms []int64) error {
 		return errDead
 	}
 	n := l.commits.Add(1)
-	if n == l.doom.commit && l.doom.before {
+	if l.doomed(n) && l.doom.before {
 		time.Sleep(l.doom.hang)
 		l.crash("before a commit")
 		return errDead
@@ -334,12 +334,15 @@ func (l *life) commit(terms []int64) error {
 	return nil
 }
 
+// doomed reports whether the n-th commit is the last of this life.
+func (l *life) doomed(n uint64) bool { return n == l.doom.commit && !l.c.w.settling.Load() }
+
 func (l *life) committed(terms []int64) error {
 	w := l.c.w
 	n := l.commits.Load()
 	w.trace.add("commit %s %d", l.actor, n)
 	w.watch.committed(l, terms)
-	if n == l.doom.commit && !l.doom.before {
+	if l.doomed(n) && !l.doom.before {
 		l.crash("after a commit")
 		return errDead
 	}

@@ -79,6 +79,9 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 	if b.m.w.faulty() {
 		kind = h >> 32 % 100
 	}
+	if b.m.w.plan.out(b.m.w) {
+		kind = h >> 32 % 4 // refused, or a hiccup
+	}
 	b.m.w.trace.add("create %s by %s fault %d", s.AgentID, b.l.actor, kind)
 	switch {
 	case kind < 2:

@@ -21,11 +21,14 @@ type plan struct {
 	gpu          int    // agents of the second scaler
 	linux        int
 	global       int
+	statics      int // agents that no scaler has started
 	repos        int
 	leap         time.Duration // of the clock of a shared database, once
 	leapAt       time.Duration
 	pause        time.Duration // of a server that leads, in the middle of a leader write; once
 	pauseAt      time.Duration
+	outage       time.Duration // in which no machine starts anything; once
+	outageAt     time.Duration
 }
 
 func newPlan(s seed, coordinators int) plan {
@@ -33,6 +36,7 @@ func newPlan(s seed, coordinators int) plan {
 	p := plan{
 		coordinators: coordinators, faultsFor: d.between(20*time.Second, 60*time.Second), slowOneIn: 100 + d.next()%800,
 		calm: d.chance(6), linux: 1 + d.below(4), gpu: 1 + d.below(2), repos: 1 + d.below(2),
+		statics: d.below(3),
 	}
 	p.global = max(1, p.linux+p.gpu-d.below(3))
 	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
@@ -42,7 +46,16 @@ func newPlan(s seed, coordinators int) plan {
 	if coordinators > 1 && !p.calm && d.chance(70) {
 		p.pause, p.pauseAt = d.between(16*time.Second, 28*time.Second), d.between(2*time.Second, p.faultsFor*2/3)
 	}
+	if !p.calm && d.chance(35) {
+		p.outage, p.outageAt = d.between(15*time.Second, 50*time.Second), d.between(0, p.faultsFor/2)
+	}
 	return p
+}
+
+// out reports whether machines start nothing just now.
+func (p plan) out(w *world) bool {
+	since := w.started.since()
+	return p.outage > 0 && w.faulty() && since >= p.outageAt && since < p.outageAt+p.outage
 }
 
 // databaseNow is the clock of a shared database. When another of its machines takes over it may leap, so that a leader is deposed who
@@ -115,7 +128,7 @@ func tune(t *app.Tuning) {
 	d.JobStale, d.CancelRedrive, d.SweepInterval = 45*time.Second, 40*time.Second, 15*time.Second
 	t.Fleet.Heartbeat, t.Fleet.Unhealthy, t.Fleet.Dead, t.Fleet.Linger = 10*time.Second, 20*time.Second, 45*time.Second, 20*time.Second
 	s := &t.Scaler
-	s.SpawnTimeout, s.RegisterTimeout, s.BackoffBase, s.BackoffMax = 20*time.Second, 30*time.Second, 4*time.Second, 20*time.Second
+	s.SpawnTimeout, s.RegisterTimeout, s.BackoffBase, s.BackoffMax = 20*time.Second, 30*time.Second, 4*time.Second, 40*time.Second
 	s.DeleteTimeout, s.Interval = 15*time.Second, 5*time.Second
 	t.Ingress.Lease, t.Ingress.Workers = 20*time.Second, 3
 }
@@ -139,7 +152,7 @@ scalers:
 }
 
 // workflow draws one workflow file.
-func workflow(d *dice, name string) string {
+func workflow(d *dice, name string, metal bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\non:\n  push: {branches: [main]}\n  workflow_dispatch:\n", name)
 	if d.chance(10) {
@@ -153,6 +166,8 @@ func workflow(d *dice, name string) string {
 	for i := range n {
 		fmt.Fprintf(&b, "  j%d:\n    checkout: false\n", i)
 		switch k := d.below(100); {
+		case k < 14 && metal:
+			b.WriteString("    runs-on: " + staticLabel + "\n")
 		case k < 74:
 			b.WriteString("    runs-on: linux\n")
 		case k < 96:
@@ -208,7 +223,14 @@ func steps(d *dice, b *strings.Builder) {
 		if d.chance(10) {
 			ms += 15000
 		}
-		fmt.Fprintf(b, "      - run: sim ms=%d lines=%d exit=%d%s\n", ms, d.below(4), exit, stubborn)
+		asks := ""
+		if d.chance(7) {
+			asks += fmt.Sprintf(" add=%d", 1+d.below(2))
+		}
+		if d.chance(7) {
+			asks += " emit=deploy.wanted"
+		}
+		fmt.Fprintf(b, "      - run: sim ms=%d lines=%d exit=%d%s%s\n", ms, d.below(4), exit, stubborn, asks)
 	}
 }
 
@@ -224,7 +246,7 @@ jobs:
       - run: sim ms=100 lines=1
 `
 
-// heard is started by an event.
+// heard and heard too are started by one event.
 const heard = `name: heard
 on:
   kici_event: {name: deploy.wanted}
@@ -232,6 +254,35 @@ jobs:
   hear:
     checkout: false
     runs-on: linux
+    steps:
+      - run: sim ms=100 lines=1
+`
+
+const heardToo = `name: heard-too
+on:
+  kici_event: {name: deploy.wanted}
+jobs:
+  hear:
+    checkout: false
+    runs-on: linux
+    steps:
+      - run: sim ms=100 lines=1
+`
+
+// steady is what the last look starts, when nothing breaks any more (epilogue.go).
+const steady = `name: steady
+on:
+  workflow_dispatch:
+jobs:
+  first:
+    checkout: false
+    runs-on: linux
+    steps:
+      - run: sim ms=8000 lines=1
+  second:
+    checkout: false
+    runs-on: linux
+    needs: [first]
     steps:
       - run: sim ms=100 lines=1
 `

@@ -28,6 +28,8 @@ var always = []struct{ what, query string }{
 type sampler struct {
 	p     *person
 	since map[string]time.Time // what has been so since when
+
+	doubts map[string]doubt // reasons that look false
 }
 
 // sample runs until the world has settled.
@@ -64,6 +66,7 @@ func (s *sampler) look() {
 			w.violate(a.what, "%s", strings.Join(r, " "))
 		}
 	}
+	s.waiting(pool)
 	ids, err := column(pool, "SELECT id FROM execution_jobs WHERE finished_at IS NULL ORDER BY id")
 	if err != nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
-// script runs a job whose steps say "sim ms=1500 lines=3 exit=0": they take time, write lines and end, and nothing else.
+// script runs a job whose steps say "sim ms=1500 lines=3 exit=0": they take time, write lines, ask for jobs and events (ask.go) and end.
 type script struct {
 	a   *agentProcess
 	cfg job.Config
@@ -77,7 +77,9 @@ func (s *script) die() {
 type step struct {
 	wait        time.Duration
 	lines, exit int
-	stubborn    bool // does not end when it is asked to
+	stubborn    bool   // does not end when it is asked to
+	add         int    // jobs that it adds to its run
+	emit        string // name of an event that it emits
 }
 
 func parseStep(text string) (st step) {
@@ -93,6 +95,10 @@ func parseStep(text string) (st step) {
 			st.exit = n
 		case "stubborn":
 			st.stubborn = true
+		case "add":
+			st.add = n
+		case "emit":
+			st.emit = value
 		}
 	}
 	return st
@@ -149,6 +155,7 @@ func (s *script) step(i int, name string, st step, timeout <-chan time.Time, out
 	began := s.now()
 	s.report(wire.StepStatus{StepIndex: i, Name: name, Status: string(ci.StepRunning), StartedAt: began})
 	end := s.a.m.w.watch.step(s, i)
+	s.ask(i, st)
 	status, message := s.work(i, st, timeout, func(line string) {
 		log.Notice("%s", line)
 		s.a.m.w.watch.wrote(s, i)

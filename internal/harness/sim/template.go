@@ -33,6 +33,12 @@ CREATE TRIGGER sim_cap AFTER INSERT ON agents WHEN NEW.scaler <> '' BEGIN
   SELECT 'cap: node of ' || i.global_max_agents || ' exceeded by agent ' || NEW.id FROM cluster_instances i
   WHERE i.instance_id = NEW.node_id AND i.global_max_agents > 0
     AND (SELECT COUNT(*) FROM agents a WHERE a.node_id = NEW.node_id AND a.state <> 'gone') > i.global_max_agents;
+  INSERT INTO sim_violations (text)
+  SELECT 'drain: agent ' || NEW.id || ' is to be started on ' || i.instance_id || ', which drains' FROM cluster_instances i
+  WHERE i.instance_id = NEW.node_id AND i.draining;
+  INSERT INTO sim_violations (text)
+  SELECT 'backoff: agent ' || NEW.id || ' is to be started by ' || b.scaler || ', which backs off until ' || b.until_at FROM scaler_backoffs b
+  WHERE b.node_id = NEW.node_id AND b.scaler = NEW.scaler AND b.until_at > NEW.requested_at;
 END;
 CREATE TRIGGER sim_gone AFTER UPDATE OF state ON agents WHEN OLD.state = 'gone' AND NEW.state <> 'gone' AND NEW.type <> 'static' BEGIN
   INSERT INTO sim_violations (text) VALUES ('final: agent ' || NEW.id || ' came back from gone');
@@ -50,6 +56,10 @@ CREATE TRIGGER sim_assign AFTER INSERT ON assignments BEGIN
   INSERT INTO sim_violations (text)
   SELECT 'assign: job ' || NEW.job_id || ' given to agent ' || NEW.agent_id || ', which has job ' || a.job_id FROM assignments a
   WHERE a.agent_id = NEW.agent_id AND a.ended_at IS NULL AND a.job_id <> NEW.job_id;
+  INSERT INTO sim_violations (text)
+  SELECT 'drain: job ' || NEW.job_id || ' given to agent ' || a.id || ', whose server drains' FROM agents a JOIN cluster_instances i
+    ON i.instance_id = CASE WHEN a.node_id <> '' THEN a.node_id ELSE a.instance_id END
+  WHERE a.id = NEW.agent_id AND i.draining AND COALESCE(a.bound_job_id, '') <> NEW.job_id;
 END;
 CREATE TRIGGER sim_needs AFTER UPDATE OF status ON execution_jobs WHEN OLD.status = 'pending' AND NEW.status IN ('queued', 'held') BEGIN
   INSERT INTO sim_violations (text)

@@ -17,6 +17,7 @@ type watch struct {
 	mu    sync.Mutex
 	jobs  map[string]*jobWatch
 	liars map[string]bool // jobs that a liar had
+	asks  []asked         // what steps were told
 	terms *sql.DB
 	s     Stats
 }
@@ -174,8 +175,13 @@ func (w *world) openDatabase() (*sql.DB, error) {
 	return pool, err
 }
 
+// reader is a database, or a transaction of one.
+type reader interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // rows reads a query's rows as text.
-func rows(pool *sql.DB, query string, args ...any) (out [][]string, err error) {
+func rows(pool reader, query string, args ...any) (out [][]string, err error) {
 	r, err := pool.QueryContext(context.Background(), query, args...)
 	if err != nil {
 		return nil, err

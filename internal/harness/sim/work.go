@@ -23,6 +23,7 @@ type person struct {
 	n    int
 
 	drained *coordinator // that takes no new work
+	set     bool         // a setting is not its default
 }
 
 // answer is a decoded response.
@@ -99,6 +100,13 @@ func (w *world) work() {
 			return
 		}
 	}
+	if !p.hire() {
+		return
+	}
+	if p.d.chance(50) { // events that meet a repository that is down are dead letters soon
+		p.set = true
+		p.patch("/api/v1/admin/cluster-settings", map[string]any{"eventRouterMaxDispatchAttempts": 1 + p.d.below(2)})
+	}
 	began := time.Now()
 	w.started.set(began)
 	w.trace.add("work begins")
@@ -111,6 +119,7 @@ func (w *world) work() {
 		time.Sleep(time.Second)
 	}
 	p.drain(nil)
+	p.unset()
 }
 
 func (p *person) act() {
@@ -132,6 +141,14 @@ func (p *person) act() {
 	}
 	if p.d.chance(12) {
 		p.emit(repo)
+	}
+	switch k := p.d.below(100); {
+	case k < 9:
+		p.change()
+	case k < 20:
+		p.dead()
+	case k < 22:
+		p.clear()
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,10 +43,13 @@ type Result struct {
 }
 
 // Stats say how much a schedule has done.
-type Stats struct{ Deliveries, Runs, Jobs, Agents, Commits, Crashes, Reasons int }
+type Stats struct{ Deliveries, Runs, Jobs, Agents, Commits, Crashes, Reasons, Placements, Asks, Dead int }
 
 func (s Stats) plus(o Stats) Stats {
-	return Stats{s.Deliveries + o.Deliveries, s.Runs + o.Runs, s.Jobs + o.Jobs, s.Agents + o.Agents, s.Commits + o.Commits, s.Crashes + o.Crashes, s.Reasons + o.Reasons}
+	return Stats{
+		s.Deliveries + o.Deliveries, s.Runs + o.Runs, s.Jobs + o.Jobs, s.Agents + o.Agents, s.Commits + o.Commits, s.Crashes + o.Crashes, s.Reasons + o.Reasons,
+		s.Placements + o.Placements, s.Asks + o.Asks, s.Dead + o.Dead,
+	}
 }
 
 // world is one schedule.
@@ -72,6 +77,8 @@ type world struct {
 	violations []string
 	accepted   map[string]bool   // deliveries
 	emitted    map[string]string // ids of events by idempotency key
+	discarded  map[string]bool   // events
+	statics    map[string]*agentProcess
 	runs       map[string]string // run ids by idempotency key
 }
 
@@ -99,7 +106,7 @@ func Run(t *testing.T, o Options) (r Result) {
 func newWorld(o Options) *world {
 	w := &world{
 		o: o, seed: seed(o.Seed), dir: o.Dir, repos: map[string]*sourcetest.Fake{}, commits: map[string][]string{},
-		accepted: map[string]bool{}, emitted: map[string]string{}, runs: map[string]string{},
+		accepted: map[string]bool{}, emitted: map[string]string{}, discarded: map[string]bool{}, statics: map[string]*agentProcess{}, runs: map[string]string{},
 	}
 	w.plan = newPlan(w.seed, max(1, o.Coordinators))
 	w.trace = &trace{began: time.Now()}
@@ -121,7 +128,7 @@ func newWorld(o Options) *world {
 		for range 2 {
 			files := map[string]string{}
 			for j := range 1 + d.below(3) {
-				files[fmt.Sprintf(".kici/workflows/w%d.yaml", j)] = workflow(d, fmt.Sprintf("w%d", j))
+				files[fmt.Sprintf(".kici/workflows/w%d.yaml", j)] = workflow(d, fmt.Sprintf("w%d", j), w.plan.statics > 0)
 			}
 			if d.chance(40) {
 				files[".kici/workflows/after.yaml"] = after
@@ -132,6 +139,10 @@ func newWorld(o Options) *world {
 			if d.chance(60) {
 				files[".kici/workflows/heard.yaml"] = heard
 			}
+			if d.chance(40) {
+				files[".kici/workflows/heard-too.yaml"] = heardToo
+			}
+			files[".kici/workflows/steady.yaml"] = steady
 			w.commits[name] = append(w.commits[name], f.Commit("refs/heads/main", "a commit", files))
 		}
 		w.repos[name] = f
@@ -253,10 +264,20 @@ func (w *world) end() {
 		}
 		c.machine.clear()
 	}
+	for _, a := range w.present() {
+		a.kill()
+	}
 	w.others.Wait()
 	w.lives.Wait()
 	w.agents.Wait()
 	w.watch.close()
+}
+
+// present are the processes of the static agents.
+func (w *world) present() []*agentProcess {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.statics))
 }
 
 func (w *world) result() Result {
@@ -299,4 +320,16 @@ func (r *repository) Files(ctx context.Context, sha string) ([]source.File, erro
 		return nil, fmt.Errorf("the repository is down: %w", source.ErrUnreachable)
 	}
 	return r.Fake.Files(ctx, sha)
+}
+
+// Resolve implements source.Source.
+func (r *repository) Resolve(ctx context.Context, ref string) (source.Commit, error) {
+	h := r.w.seed.at("resolve "+r.name, r.n.Add(1))
+	if err := sleep(ctx, time.Millisecond+time.Duration(h%uint64(5*time.Millisecond))); err != nil {
+		return source.Commit{}, err
+	}
+	if r.w.faulty() && h>>32%100 < 15 {
+		return source.Commit{}, fmt.Errorf("the repository is down: %w", source.ErrUnreachable)
+	}
+	return r.Fake.Resolve(ctx, ref)
 }
