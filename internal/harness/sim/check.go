@@ -13,14 +13,19 @@ import (
 // settleWithin is how long a system without faults may take until nothing is left to do.
 const settleWithin = 15 * time.Minute
 
-// settle ends all faults, waits until nothing is left to do, lets people use the system once more, and checks what must be so then.
-func (w *world) settle() {
+// settle ends all faults, waits until nothing is left to do, lets people use the system once more, and checks what must be so
+// then. A server may have been made to drain.
+func (w *world) settle(drained *coordinator) {
 	w.trace.add("faults end")
 	w.settling.Store(true)
 	w.net.heal()
-	p := &person{w: w, d: w.seed.dice("aftermath"), http: w.net.client("aftermath", nil)}
+	p := &person{w: w, d: w.seed.dice("aftermath"), http: w.net.client("aftermath", nil), drained: drained}
 	defer p.http.CloseIdleConnections()
 	defer w.verify()
+	if drained != nil { // what waits says why, and that is true
+		time.Sleep(peaceAfter + p.d.between(behindInPeace, 3*behindInPeace))
+		p.drain(nil)
+	}
 	if !w.rest() {
 		return
 	}
@@ -64,6 +69,7 @@ var open = []struct{ what, query string }{
 	{"assignment", "SELECT job_id, attempt, agent_id, state FROM assignments WHERE ended_at IS NULL"},
 	{"agent token", "SELECT id, agent_id FROM agent_tokens WHERE type = 'ephemeral'"},
 	{"event", "SELECT id, event_name, attempts, last_error FROM kici_events WHERE processed = FALSE AND dlq_at IS NULL"},
+	{"setting", `SELECT i.instance_id, i.settings_version, s.version FROM cluster_instances i JOIN settings s ON s.scope = 'cluster' WHERE i.settings_version < s.version`},
 	{"slot", "SELECT id, state FROM concurrency_slots WHERE state <> 'released'"},
 }
 
@@ -128,6 +134,11 @@ var never = []struct{ what, query string }{
 		AND r.trigger_event NOT IN ('manual', 'dispatch') AND NOT EXISTS (SELECT 1 FROM event_runs e WHERE e.run_id = r.id)`},
 	{"event told wrong", `SELECT e.id, e.event_name, e.match_outcome, e.matched_count, COUNT(t.run_id) FROM kici_events e LEFT JOIN event_runs t ON t.event_id = e.id
 		WHERE e.processed = TRUE GROUP BY e.id HAVING COUNT(t.run_id) <> e.matched_count OR (e.match_outcome = 'matched') <> (COUNT(t.run_id) > 0)`},
+	{"started twice", `SELECT delivery_id, workflow, COUNT(*) FROM execution_runs WHERE delivery_id <> '' AND original_run_id IS NULL
+		GROUP BY delivery_id, workflow HAVING COUNT(*) > 1`},
+	{"needs refused", `SELECT j.id, j.name, u.name, u.status, n.run_on FROM execution_jobs j JOIN execution_job_needs n ON n.job_id = j.id
+		JOIN execution_jobs u ON u.id = n.needs_id WHERE j.started_at IS NOT NULL AND u.finished_at IS NOT NULL
+		AND n.run_on NOT LIKE '%,' || CASE WHEN u.allowed_failure THEN 'success' ELSE u.status END || ',%'`},
 	{"rerun", `SELECT j.id, j.name, u.name FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id JOIN execution_job_needs n ON n.job_id = j.id
 		JOIN execution_jobs u ON u.id = n.needs_id WHERE r.original_run_id IS NOT NULL AND j.finished_at < r.created_at AND u.finished_at > r.created_at`},
 	{"rerun", `SELECT j.id, j.name, j.status FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id

@@ -291,7 +291,7 @@ jobs:
 const tick = `name: tick
 on:
   schedule:
-    - cron: '*/2 * * * *'
+    - cron: '* * * * *'
 jobs:
   tock:
     checkout: false

@@ -26,8 +26,12 @@ func TestFalseReasons(t *testing.T) {
 		return r
 	}
 	with := func(r placement.Reason, change func(*placement.Reason)) placement.Reason { change(&r); return r }
-	agent := func(id string, kind placement.ReasonKind) placement.Reason { return placement.Reason{Agent: id, Kind: kind, Text: "x"} }
-	held := func(who string) func(*placement.Reason) { return func(r *placement.Reason) { r.Holders = []string{who} } }
+	agent := func(id string, kind placement.ReasonKind) placement.Reason {
+		return placement.Reason{Agent: id, Kind: kind, Text: "x"}
+	}
+	held := func(who string) func(*placement.Reason) {
+		return func(r *placement.Reason) { r.Holders = []string{who} }
+	}
 	for name, tc := range map[string]struct {
 		shape string
 		r     placement.Reason

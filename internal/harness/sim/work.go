@@ -86,8 +86,8 @@ func (p *person) insist(method, path string, body any, header map[string]string)
 	return answer{}, errNoAnswer
 }
 
-// work sets the scene and lets people do things until the work is over.
-func (w *world) work() {
+// work sets the scene and lets people do things until the work is over. It returns the server that still drains then, nil for none.
+func (w *world) work() *coordinator {
 	p := &person{w: w, d: w.seed.dice("people"), http: w.net.client("people", nil)}
 	defer p.http.CloseIdleConnections()
 	for name := range w.plan.repos {
@@ -97,11 +97,11 @@ func (w *world) work() {
 		}, nil)
 		if err != nil || a.status >= 300 && a.status != http.StatusConflict {
 			w.violate("harness", "add source: %v %d %v", err, a.status, a.body)
-			return
+			return nil
 		}
 	}
 	if !p.hire() {
-		return
+		return nil
 	}
 	if p.d.chance(50) { // events that meet a repository that is down are dead letters soon
 		p.set = true
@@ -118,8 +118,15 @@ func (w *world) work() {
 	for w.started.since() < w.plan.faultsFor {
 		time.Sleep(time.Second)
 	}
-	p.drain(nil)
+	switch k := p.d.below(100); {
+	case k < 60:
+		p.drain(nil)
+	case k < 75:
+		p.push("repo1")
+		p.drain(pick(p.d, w.coordinators...))
+	}
 	p.unset()
+	return p.drained
 }
 
 func (p *person) act() {

@@ -162,8 +162,7 @@ func (w *world) play() {
 	}
 	stop := make(chan struct{})
 	w.others.Go(func() { w.sample(stop) })
-	w.work()
-	w.settle()
+	w.settle(w.work())
 	close(stop)
 }
 
@@ -313,7 +312,11 @@ type repository struct {
 // Files implements source.Source.
 func (r *repository) Files(ctx context.Context, sha string) ([]source.File, error) {
 	h := r.w.seed.at("files "+r.name, r.n.Add(1))
-	if err := sleep(ctx, time.Millisecond+time.Duration(h%uint64(5*time.Millisecond))); err != nil {
+	wait := time.Millisecond + time.Duration(h%uint64(5*time.Millisecond))
+	if r.w.faulty() && h>>42%100 < 6 {
+		wait = 15*time.Second + time.Duration(h%uint64(25*time.Second))
+	}
+	if err := sleep(ctx, wait); err != nil {
 		return nil, err
 	}
 	if r.w.faulty() && h>>32%100 < 10 {

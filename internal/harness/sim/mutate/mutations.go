@@ -98,8 +98,94 @@ var mutations = []mutation{
 	}},
 	{"assign-taken", "the assignment does not look whether the agent is there and free", 1, []edit{
 		{
-			"internal/store/db/dispatch.sql.go", "g.state = 'online' AND g.draining = FALSE\n    AND g.session_id <> '' AND g.link_lost_at IS NULL)\n  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = $1 AND a.ended_at IS NULL)",
-			"g.state <> '')",
+			"internal/store/db/dispatch.sql.go", "g.state = 'online' AND g.draining = FALSE\n    AND g.session_id <> '' AND g.link_lost_at IS NULL\n    AND (", "g.state <> ''\n    AND (",
 		},
+	}},
+	{"group-kept", "a place in a concurrency group is never given up", 1, []edit{
+		{"internal/run/group.go", "	if _, err := l.tx.ReleaseSlot(l.ctx, s.ID); err != nil {", "	if _, err := 0, error(nil); err != nil {"},
+		{"internal/run/group.go", "		if _, err := tx.ReleaseSlot(ctx, r.ID); err != nil {", "		g.slots = append(g.slots, r)\n		if _, err := 0, error(nil); err != nil {"},
+	}},
+	{"need-ignored", "a job begins whatever has become of those that it needs", 1, []edit{
+		{"internal/plan/needs.go", "		case !n.RunOn.Admits(Effective(n.Status, n.Allowed)):\n			return NeedsRefused\n", ""},
+	}},
+	{"verdict-blind", "a run succeeds whatever its jobs came to", 1, []edit{
+		{"internal/run/end.go", "AllowedFailure: j.AllowedFailure}", "AllowedFailure: true}"},
+	}},
+	{"end-untold", "the end of a job that was skipped is not told", 1, []edit{
+		{"internal/run/end.go", "	if err := l.jobEvent(job, e, started.Int64, steps); err != nil {", "	if e.status == \"skipped\" {\n	} else if err := l.jobEvent(job, e, started.Int64, steps); err != nil {"},
+	}},
+	{"rerun-blind", "a rerun of what failed keeps the results of jobs that need it", 1, []edit{
+		{"internal/run/rerun.go", "	p.spread(again)\n", ""},
+	}},
+	{"cancel-unheard", "an agent is not told that its job is cancelled", 1, []edit{
+		{"internal/fleet/deliver.go", "s.cancel(jobKey{row.ID, int(row.Attempt)}, row.CancelForce) {", "false && s.cancel(jobKey{row.ID, int(row.Attempt)}, row.CancelForce) {"},
+	}},
+	{"add-again", "a step that asks twice adds its jobs twice", 1, []edit{
+		{"internal/run/add.go", "err != nil || names != nil {\n		return names, err", "err != nil || names != nil && false {\n		return names, err"},
+	}},
+	{"add-early", "a step is told that its jobs are added although they could not be written", 1, []edit{
+		{"internal/run/add.go", "	return names, err\n}\n\n// AddJobsTx", "	if names != nil {\n		err = nil\n	}\n	return names, err\n}\n\n// AddJobsTx"},
+	}},
+	{"emit-early", "a step is told that its event is emitted although it could not be written", 1, []edit{
+		{"internal/event/emit.go", "	if err := emit(); err != nil {", "	if err := emit(); err != nil && *id == \"\" {"},
+	}},
+	{"fires-twice", "an instant of a schedule is not remembered", 1, []edit{
+		{"internal/store/db/schedule.sql.go", "UPDATE schedules SET last_fired_at = $1, next_at = $2, error = ''\nWHERE registration_id = $3 AND expression = $4 AND timezone = $5\n  AND last_fired_at < $1\n", "UPDATE schedules SET last_fired_at = last_fired_at + 0 * $1, next_at = $2, error = ''\nWHERE registration_id = $3 AND expression = $4 AND timezone = $5\n"},
+	}},
+	{"routed-twice", "an event that is routed again starts again what it has started", 1, []edit{
+		{"internal/event/route.go", "		if done[t.reg.ID] {", "		if false && done[t.reg.ID] {"},
+		{"internal/event/route.go", "DedupKey: f.event.ID + \":\" + t.reg.ID,", "DedupKey: \"\","},
+	}},
+	{"dead-twice", "a dead letter that is retried starts again what it has started", 1, []edit{
+		{"internal/event/route.go", "	if e.Attempts > 1 || e.NextRetryAt.Valid {", "	if e.Attempts > 1 {"},
+		{"internal/event/route.go", "DedupKey: f.event.ID + \":\" + t.reg.ID,", "DedupKey: \"\","},
+	}},
+	{"claim-kept-not", "the claim on a delivery that takes long is not renewed, and nothing else keeps two from processing it", 1, []edit{
+		{"internal/ingress/claims.go", "	if len(slow) == 0 {", "	if true {"},
+		{"internal/store/db/ingress.sql.go", "WHERE id = $11 AND claimed_by = $12 AND attempts = $13 AND finished_at IS NULL\n", "WHERE id = $11 AND $12 <> 'x' AND $13 >= 0\n"},
+		{"internal/ingress/pipeline.go", "DedupKey: d.ID + \":\" + w.Name,", "DedupKey: \"\","},
+	}},
+	{"deaf-leader", "a leader does not notice that its lease is over, and its writes do not look at the term", 3, []edit{
+		{"internal/cluster/leader.go", "	if l.term == 0 || !l.env.Now().Before(l.until) {", "	if l.term == 0 {"},
+		{"internal/store/writer.go", "		if r.term > 0 {\n			if err := tx.checkTerm", "		if r.term > 1<<60 {\n			if err := tx.checkTerm"},
+	}},
+	{"drain-forgotten", "a server that drains gets work as before", 1, []edit{
+		{"internal/dispatch/snapshot.go", "Draining: n.Draining, GlobalMaxAgents", "GlobalMaxAgents"},
+		{"internal/dispatch/snapshot.go", "		if n.Draining {", "		if false {"},
+		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND i.draining = TRUE", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND FALSE"},
+		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE\n", "SELECT 1 FROM cluster_instances i WHERE FALSE\n"},
+	}},
+	{"drain-late", "what was decided before a server was told to drain is written after it", 1, []edit{
+		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND i.draining = TRUE", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND FALSE"},
+		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE\n", "SELECT 1 FROM cluster_instances i WHERE FALSE\n"},
+	}},
+	{"backoff-forgotten", "a scaler that backs off is asked all the same", 1, []edit{
+		{"internal/dispatch/snapshot.go", "BackoffUntil: s.UntilAt.Int64,", "BackoffUntil: 0,"},
+		{"internal/store/db/dispatch.sql.go", "b.scaler = $3 AND b.until_at > $4)", "b.scaler = $3 AND b.until_at > $4 + 1000000000)"},
+	}},
+	{"grace-ignored", "a job that nothing could run ends at once", 1, []edit{
+		{"internal/dispatch/explain.go", "	return now - grace.Milliseconds()\n", "	return now - grace.Milliseconds()/10\n"},
+	}},
+	{"setting-deaf", "a server does not hear of settings that another has changed", 3, []edit{
+		{"internal/setting/service.go", "Wake: wake, Log: s.log, Tick: s.Load}", "Wake: wake, Log: s.log, Tick: func(context.Context) error { return nil }}"},
+	}},
+	{"reason-frozen", "why jobs wait is written once and does not change", 1, []edit{
+		{"internal/dispatch/explain.go", "		if p.reasons[r.Shape] != text {", "		if p.reasons[r.Shape] == \"\" {"},
+	}},
+	{"reason-holders", "who holds a full scaler is said of its whole node", 1, []edit{
+		{"internal/placement/reasons.go", "!a.State.Live() || !global && a.Scaler != s.Name {", "!a.State.Live() || !global && a.Scaler == s.Name {"},
+	}},
+	{"reason-room", "a scaler that takes nothing is said to have room", 1, []edit{
+		{"internal/placement/reasons.go", "	case s.blocked != nil:\n		return *s.blocked, true\n", ""},
+	}},
+	{"reason-until", "a back-off is said to end later than it does", 1, []edit{
+		{"internal/placement/reasons.go", "r.Kind, r.Until, r.Text = ReasonBackoff, s.BackoffUntil, backoffText", "r.Kind, r.Until, r.Text = ReasonBackoff, s.BackoffUntil+5000, backoffText"},
+	}},
+	{"reason-busy", "an agent that drains is said to be busy", 1, []edit{
+		{"internal/placement/reasons_agents.go", "	case a.Draining || a.State == ci.AgentDraining || a.State == ci.AgentEnding:\n		return ReasonDraining\n", ""},
+		{"internal/placement/reasons_agents.go", "import \"github.com/kici-go/kici/internal/ci\"\n", ""},
+	}},
+	{"reason-elsewhere", "a job with an agent on its way is told what keeps others waiting", 1, []edit{
+		{"internal/api/read/why.go", "	case f.boundID != \"\":\n", "	case f.boundID == \"never\":\n"},
 	}},
 }
