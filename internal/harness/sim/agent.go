@@ -122,7 +122,7 @@ func (a *agentProcess) sent() {
 	n := a.sends.Add(1)
 	if n == a.lost && a.m.w.faulty() {
 		a.m.w.trace.add("cut off %s", a.actor)
-		a.m.w.net.stall(a.actor, 35*time.Second)
+		a.m.w.net.stall(a.actor, quick(35*time.Second))
 		a.m.w.net.drop(a.actor, true)
 	}
 	if a.doom > 0 && n == a.doom && a.m.w.faulty() {
@@ -199,7 +199,7 @@ func (a *agentProcess) serve(ctx context.Context) error {
 	w := a.m.w
 	return agent.Main(ctx, agent.Config{
 		URL: a.spec.URL, Token: a.spec.Token, AgentID: a.id, Labels: a.spec.Labels, Managed: !a.stays, Version: "sim",
-		WorkDir: filepath.Join(w.dir, "agents", a.actor), JobHeartbeat: 10 * time.Second, ReconnectWindow: 40 * time.Second,
+		WorkDir: filepath.Join(w.dir, "agents", a.actor), JobHeartbeat: quick(10 * time.Second), ReconnectWindow: quick(40 * time.Second),
 		HTTP: w.net.client(a.actor, a.sent), Now: time.Now, Log: w.trace.logger(a.actor, w.o.LogLevel), Rand: a.rand,
 		Perform: func(c job.Config) agent.Performer { return newScript(a, c) },
 	})

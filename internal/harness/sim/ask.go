@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -91,7 +90,7 @@ func (v *watch) told(a asked) {
 }
 
 // verifyAsks: what a step was promised is there, once.
-func (w *world) verifyAsks(pool *sql.DB) {
+func (w *world) verifyAsks(pool *database) {
 	w.watch.mu.Lock()
 	asks := slices.Clone(w.watch.asks)
 	w.watch.mu.Unlock()
@@ -116,7 +115,7 @@ func (w *world) verifyAsks(pool *sql.DB) {
 }
 
 // verifyAdditions: a run has the jobs that its steps added, and no others than those and its workflow's.
-func (w *world) verifyAdditions(pool *sql.DB) {
+func (w *world) verifyAdditions(pool *database) {
 	additions, err := rows(pool, "SELECT run_id, jobs FROM job_additions")
 	if err != nil {
 		w.violate("harness", "read additions: %v", err)

@@ -30,6 +30,7 @@ type Campaign struct {
 	StopAtFirst  bool          // failure
 	Each         func(Result)  // as they come, one at a time; may be nil
 	Verbose      bool          // the whole trace to standard error
+	Server       string        // of PostgreSQL: the worlds are in real time, and their databases there; "" is virtual time
 }
 
 // workerVariable holds a task.
@@ -42,6 +43,7 @@ type task struct {
 	Limit        time.Duration
 	Dir          string
 	Verbose      bool
+	Server       string
 }
 
 // IsWorker reports whether this process is to call Worker and do nothing else.
@@ -80,7 +82,7 @@ func (c Campaign) Run(ctx context.Context) (played int, failed []Result) {
 	for range c.Processes {
 		group.Go(func() {
 			for {
-				batch := take(seeds, 4)
+				batch := take(seeds, c.batch())
 				if len(batch) == 0 {
 					return
 				}
@@ -103,6 +105,14 @@ func (c Campaign) Run(ctx context.Context) (played int, failed []Result) {
 	}
 	group.Wait()
 	return played, failed
+}
+
+// batch is how many seeds one process plays: one after the other in real time would keep the other processes waiting.
+func (c Campaign) batch() int {
+	if c.Server != "" {
+		return 1
+	}
+	return 4
 }
 
 func take(seeds <-chan uint64, n int) (out []uint64) {
@@ -135,12 +145,15 @@ func (c Campaign) process(ctx context.Context, seeds []uint64, done func(Result)
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	text, err := json.Marshal(task{Seeds: seeds, Coordinators: c.Coordinators, Limit: c.Limit, Dir: dir, Verbose: c.Verbose})
+	text, err := json.Marshal(task{Seeds: seeds, Coordinators: c.Coordinators, Limit: c.Limit, Dir: dir, Verbose: c.Verbose, Server: c.Server})
 	if err != nil {
 		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, c.Program, c.Args...)
-	cmd.Env = append(os.Environ(), workerVariable+"="+string(text), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), workerVariable+"="+string(text))
+	if c.Server == "" {
+		cmd.Env = append(cmd.Env, "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
+	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if c.Verbose {
@@ -190,14 +203,16 @@ func Worker(t *testing.T) {
 	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
 		t.Fatal(err)
 	}
-	alone()
+	if w.Server == "" {
+		alone()
+	}
 	for _, s := range w.Seeds {
 		watchdog := time.AfterFunc(w.Limit, func() {
 			buf := make([]byte, 4<<20)
 			fmt.Fprintf(os.Stderr, "seed %d hangs\n%s\n", s, buf[:runtime.Stack(buf, true)])
 			os.Exit(3)
 		})
-		o := Options{Seed: s, Coordinators: w.Coordinators, Dir: filepath.Join(w.Dir, "world")}
+		o := Options{Seed: s, Coordinators: w.Coordinators, Dir: filepath.Join(w.Dir, "world"), Server: w.Server}
 		if w.Verbose {
 			o.Verbose = os.Stderr
 		}

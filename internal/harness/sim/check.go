@@ -2,16 +2,22 @@ package sim
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // settleWithin is how long a system without faults may take until nothing is left to do.
-const settleWithin = 15 * time.Minute
+// In real time what only runs out (leases, of leaders and of events) takes as long as it takes.
+func (w *world) settleWithin() time.Duration {
+	if w.postgres != nil {
+		return 3 * time.Minute
+	}
+	return 15 * time.Minute
+}
 
 // settle ends all faults, waits until nothing is left to do, lets people use the system once more, and checks what must be so
 // then. A server may have been made to drain.
@@ -23,7 +29,7 @@ func (w *world) settle(drained *coordinator) {
 	defer p.http.CloseIdleConnections()
 	defer w.verify()
 	if drained != nil { // what waits says why, and that is true
-		time.Sleep(peaceAfter + p.d.between(behindInPeace, 3*behindInPeace))
+		time.Sleep(quick(peaceAfter) + p.d.between(behindInPeace, 3*behindInPeace))
 		p.drain(nil)
 	}
 	if !w.rest() {
@@ -44,17 +50,17 @@ func (w *world) settle(drained *coordinator) {
 func (w *world) rest() bool {
 	began := time.Now()
 	for {
-		time.Sleep(2*time.Second + time.Duration(w.seed.at("settle", uint64(time.Since(began)))%1_000_000))
+		time.Sleep(quick(2*time.Second) + time.Duration(w.seed.at("settle", uint64(time.Since(began)))%1_000_000))
 		left, err := w.left()
 		switch {
 		case err == nil && len(left) == 0:
 			return true
-		case time.Since(began) <= settleWithin:
+		case time.Since(began) <= w.settleWithin():
 		case err != nil:
 			w.violate("settle", "cannot look: %v", err)
 			return false
 		default:
-			w.violate("settle", "after %s there is still: %s", settleWithin, strings.Join(left, "; "))
+			w.violate("settle", "after %s there is still: %s", w.settleWithin(), strings.Join(left, "; "))
 			return false
 		}
 	}
@@ -106,6 +112,9 @@ func (w *world) left() ([]string, error) {
 	return out, nil
 }
 
+// leastGrace is less than any time that a job which nothing could run is told to wait.
+const leastGrace = 15 * time.Second
+
 // never are queries for what must never be found at the end.
 var never = []struct{ what, query string }{
 	{"guard", "SELECT text FROM sim_violations"},
@@ -144,7 +153,7 @@ var never = []struct{ what, query string }{
 	{"rerun", `SELECT j.id, j.name, j.status FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
 		WHERE r.original_run_id IS NOT NULL AND j.finished_at < r.created_at AND j.status NOT IN ('success', 'skipped') AND NOT j.allowed_failure`},
 	{"dead letter", "SELECT id, event_name, attempts, last_error FROM kici_events WHERE dlq_at IS NOT NULL"},
-	{"setting", `SELECT j.id, j.name, j.finished_at - j.unroutable_since FROM execution_jobs j WHERE j.status = 'unroutable' AND j.finished_at - j.unroutable_since < 15000
+	{"setting", `SELECT j.id, j.name, j.finished_at - j.unroutable_since FROM execution_jobs j WHERE j.status = 'unroutable' AND j.finished_at - j.unroutable_since < {grace}
 		AND COALESCE(j.finished_at < j.queue_deadline_at, TRUE)`},
 	{"fired twice", `SELECT registration_id, payload, COUNT(*) FROM kici_events WHERE event_name = '__schedule_fire' GROUP BY registration_id, payload HAVING COUNT(*) > 1`},
 	{"failed without why", "SELECT id, name, status FROM execution_jobs WHERE status IN ('timed_out_stale', 'unroutable') AND error = ''"},
@@ -159,7 +168,7 @@ func (w *world) verify() {
 	}
 	defer func() { _ = pool.Close() }()
 	for _, n := range never {
-		found, err := rows(pool, n.query)
+		found, err := rows(pool, strings.ReplaceAll(n.query, "{grace}", strconv.FormatInt(quick(leastGrace).Milliseconds(), 10)))
 		if err != nil {
 			w.violate("harness", "%s: %v", n.what, err)
 			continue
@@ -179,7 +188,7 @@ func (w *world) verify() {
 }
 
 // verifyDeliveries: what was accepted is there, and came to an end.
-func (w *world) verifyDeliveries(pool *sql.DB) {
+func (w *world) verifyDeliveries(pool *database) {
 	w.mu.Lock()
 	accepted := len(w.accepted)
 	w.mu.Unlock()
@@ -213,7 +222,7 @@ func (w *world) verifyDeliveries(pool *sql.DB) {
 }
 
 // verifyRuns: a run that somebody was told of is there.
-func (w *world) verifyRuns(pool *sql.DB) {
+func (w *world) verifyRuns(pool *database) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, id := range w.runs {
@@ -227,7 +236,7 @@ func (w *world) verifyRuns(pool *sql.DB) {
 }
 
 // verifyEvents: an event that was taken from somebody is there.
-func (w *world) verifyEvents(pool *sql.DB) {
+func (w *world) verifyEvents(pool *database) {
 	w.mu.Lock()
 	emitted := maps.Clone(w.emitted)
 	w.mu.Unlock()
@@ -243,7 +252,7 @@ func (w *world) verifyEvents(pool *sql.DB) {
 }
 
 // verifyTruth: a job that succeeded did all its steps, on one agent.
-func (w *world) verifyTruth(pool *sql.DB) {
+func (w *world) verifyTruth(pool *database) {
 	found, err := rows(pool, `SELECT j.id, j.attempt, a.agent_id, (SELECT COUNT(*) FROM execution_steps s WHERE s.job_id = j.id AND s.idx > 0 AND s.status = 'success')
 		FROM execution_jobs j JOIN assignments a ON a.job_id = j.id AND a.attempt = j.attempt WHERE j.status = 'success'`)
 	if err != nil {
@@ -284,7 +293,7 @@ func (w *world) verifyTruth(pool *sql.DB) {
 	}
 }
 
-func (w *world) count(pool *sql.DB) {
+func (w *world) count(pool *database) {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
 	s := &w.watch.s
@@ -297,7 +306,7 @@ func (w *world) count(pool *sql.DB) {
 }
 
 // state makes the end part of the trace.
-func (w *world) state(pool *sql.DB) {
+func (w *world) state(pool *database) {
 	for _, query := range []string{
 		"SELECT id, status, finished_at FROM execution_runs ORDER BY id",
 		"SELECT id, name, status, attempt, started_at, finished_at FROM execution_jobs ORDER BY id",

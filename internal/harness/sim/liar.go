@@ -44,7 +44,7 @@ func (a *agentProcess) lie(ctx context.Context) error {
 	}
 	w.trace.add("agent %s is a liar", a.actor)
 	go func() { // it does not lie for ever
-		if sleep(ctx, 90*time.Second) == nil {
+		if sleep(ctx, quick(90*time.Second)) == nil {
 			stop()
 		}
 	}()

@@ -96,12 +96,15 @@ func (c *coordinator) run() {
 			c.w.violate("harness", "copy data: %v", err)
 			return
 		}
+		ctx, cancel := context.WithCancel(context.Background())
+		l.cancel = cancel
 		c.mu.Lock()
 		c.life = l
 		c.mu.Unlock()
 		c.w.trace.add("start %s doom %s", l.actor, l.doom)
 		c.w.lives.Go(func() {
-			err := l.live()
+			defer cancel()
+			err := l.live(ctx)
 			c.w.trace.note("end %s dead %v", l.actor, l.dead.Load())
 			if err != nil {
 				c.w.trace.note("%s ended: %v", l.actor, err)
@@ -140,17 +143,12 @@ func (l *life) crash(why string) {
 		l.c.w.violate("harness", "take image: %v", err)
 	}
 	l.c.w.net.kill(l.actor, l.doom.loud)
-	if l.cancel != nil {
-		l.cancel()
-	}
+	l.cancel()
 	l.finish()
 }
 
 // live runs the server.
-func (l *life) live() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	l.cancel = cancel
+func (l *life) live(ctx context.Context) error {
 	s, err := app.NewServer(ctx, l.options())
 	if err != nil {
 		return fmt.Errorf("new server: %w", err)
@@ -178,13 +176,13 @@ func (l *life) options() app.Options {
 	}
 	rnd := func(n int64) int64 { return int64(w.seed.at(l.actor+" rand", l.wakes.Add(1)) % uint64(n)) }
 	return app.Options{
-		DataDir: l.dir, StorageDir: storage, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
+		DatabaseURL: w.postgres.address(), DataDir: l.dir, StorageDir: storage, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
 		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, "scalers.yaml"), AllowRoot: true,
 		Executable: "/sim/kici", SecretKey: strings.Repeat("ab", 32), AdminToken: adminToken, ClusterName: "sim",
 		Tune: tune, Log: w.trace.logger(l.actor, w.o.LogLevel), Now: l.now, NewID: l.newID,
 		StoreHooks: func(c *store.Config) {
 			c.Unsynced, c.Faults = true, l.faults()
-			if w.plan.coordinators > 1 {
+			if w.plan.coordinators > 1 && w.postgres == nil {
 				c.Dir, c.Now = w.sharedDir(), w.databaseNow
 			}
 		},
@@ -218,7 +216,7 @@ func (p *pause) clock(now time.Time) time.Time {
 func (l *life) lead() {
 	w := l.c.w
 	if h := l.callOf("lead"); w.faulty() && h>>16%20 == 0 {
-		time.Sleep(time.Duration(h >> 30 % uint64(3*time.Second)))
+		time.Sleep(upTo(h>>30, 3*time.Second))
 	}
 	if w.plan.pause == 0 || w.started.pending() || !w.faulty() || w.started.since() < w.plan.pauseAt || w.paused.Swap(true) {
 		return
@@ -234,7 +232,7 @@ func (p *pause) wait(ctx context.Context, h uint64) error {
 	if p == nil || !time.Now().Before(p.until) {
 		return nil
 	}
-	return sleep(ctx, time.Until(p.until)+time.Duration(h%uint64(time.Second)))
+	return sleep(ctx, time.Until(p.until)+upTo(h, time.Second))
 }
 
 // newID is a UUIDv7 of the life's own clock and chance.
@@ -258,7 +256,7 @@ func (l *life) sent() {
 func (l *life) faults() store.Faults {
 	w := l.c.w
 	f := store.Faults{Lead: l.lead, Enter: l.enter, Commit: l.commit, Committed: l.committed, Wake: l.wake}
-	if w.plan.coordinators > 1 {
+	if w.plan.coordinators > 1 && w.postgres == nil {
 		f.Publish = l.publish
 	}
 	return f
@@ -284,7 +282,7 @@ func (l *life) enter(ctx context.Context) error {
 	}
 	d := 5*time.Microsecond + time.Duration(h%60_000)
 	if w.faulty() && h>>32%w.plan.slowOneIn == 0 {
-		d += time.Duration(h >> 40 % uint64(2*time.Second))
+		d += upTo(h>>40, 2*time.Second)
 		defer l.dieOf(h)
 	}
 	time.Sleep(d)
@@ -369,9 +367,9 @@ func (l *life) wake(t store.Topic, _ string, subscriber int, deliver func()) {
 		case 0, 1, 2, 3, 4, 5, 6, 7: // lost
 			return
 		case 8, 9, 10, 11:
-			d += time.Duration(h >> 30 % uint64(3*time.Second))
+			d += upTo(h>>30, 3*time.Second)
 		case 12, 13, 14: // twice
-			time.AfterFunc(d+time.Duration(h>>30%uint64(time.Second)), deliver)
+			time.AfterFunc(d+upTo(h>>30, time.Second), deliver)
 		}
 	}
 	time.AfterFunc(d, deliver)

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +12,7 @@ import (
 const checkedLogs = 60
 
 // verifyLogs: the log of a step that succeeded is what the step wrote, all of it, once and in order.
-func (w *world) verifyLogs(pool *sql.DB) {
+func (w *world) verifyLogs(pool *database) {
 	found, err := rows(pool, `SELECT s.run_id, s.job_id, s.idx, j.attempt, a.agent_id FROM execution_steps s JOIN execution_jobs j ON j.id = s.job_id
 		JOIN assignments a ON a.job_id = j.id AND a.attempt = j.attempt WHERE j.status = 'success' AND s.idx > 0 AND s.status = 'success' ORDER BY s.job_id, s.idx`)
 	if err != nil {

@@ -71,7 +71,7 @@ func (b *faultyBackend) alive() error {
 // Create starts an agent, slowly or not at all, or does start it and says that it has not.
 func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
 	h := b.m.call("create " + s.AgentID)
-	time.Sleep(time.Millisecond + time.Duration(h%uint64(20*time.Millisecond)))
+	time.Sleep(time.Millisecond + upTo(h, 20*time.Millisecond))
 	if err := b.alive(); err != nil {
 		return backend.Instance{}, err
 	}
@@ -97,10 +97,10 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 		}
 		return b.Backend.Create(context.WithoutCancel(ctx), s)
 	case kind >= 20 && kind < 24: // gives up, and starts the agent later, when nobody asks for it any more
-		b.m.belated(b.Backend, s, 3*time.Second+time.Duration(h>>8%uint64(40*time.Second)))
+		b.m.belated(b.Backend, s, quick(3*time.Second)+upTo(h>>8, 40*time.Second))
 		return backend.Instance{}, fmt.Errorf("the machine did not answer: %w", backend.ErrInfra)
 	case kind >= 8 && kind < 14:
-		if err := sleep(ctx, time.Duration(h>>8%uint64(25*time.Second))); err != nil {
+		if err := sleep(ctx, upTo(h>>8, 25*time.Second)); err != nil {
 			return backend.Instance{}, err
 		}
 		if err := b.alive(); err != nil {
@@ -136,7 +136,7 @@ func (m *machine) belated(b *fake.Backend, s backend.Spec, after time.Duration) 
 // Delete ends an agent, sooner or later.
 func (b *faultyBackend) Delete(ctx context.Context, r backend.Ref) error {
 	h := b.m.call("delete " + r.AgentID)
-	time.Sleep(time.Millisecond + time.Duration(h%uint64(10*time.Millisecond)))
+	time.Sleep(time.Millisecond + upTo(h, 10*time.Millisecond))
 	if err := b.alive(); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (b *faultyBackend) Delete(ctx context.Context, r backend.Ref) error {
 			<-ctx.Done()
 			return ctx.Err()
 		case 7, 8, 9:
-			if err := sleep(ctx, time.Duration(h>>8%uint64(15*time.Second))); err != nil {
+			if err := sleep(ctx, upTo(h>>8, 15*time.Second)); err != nil {
 				return err
 			}
 		case 10, 11: // done, but the answer is lost

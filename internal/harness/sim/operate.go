@@ -9,6 +9,9 @@ import (
 
 // change sets something that people wait for. The longest wait is shorter than what a world may take to settle.
 func (p *person) change() {
+	if pace > 1 { // the values are not those of real time
+		return
+	}
 	cluster, org := map[string]any{}, map[string]any{}
 	switch p.d.below(5) {
 	case 0:

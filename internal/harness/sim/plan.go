@@ -91,7 +91,7 @@ func (p plan) doom(w *world, l *life) doom {
 
 // partition is until when a life cannot reach a database that it shares. Each minute has at most one.
 func (p plan) partition(w *world, l *life) time.Time {
-	if p.coordinators < 2 || !w.faulty() {
+	if p.coordinators < 2 || pace > 1 || !w.faulty() {
 		return time.Time{}
 	}
 	at := time.Since(w.trace.began)
@@ -100,8 +100,8 @@ func (p plan) partition(w *world, l *life) time.Time {
 	if h%100 >= 25 {
 		return time.Time{}
 	}
-	from := time.Duration(slot)*20*time.Second + time.Duration(h>>8%uint64(10*time.Second))
-	until := from + time.Duration(h>>20%uint64(25*time.Second))
+	from := time.Duration(slot)*20*time.Second + upTo(h>>8, 10*time.Second)
+	until := from + upTo(h>>20, 25*time.Second)
 	if at < from {
 		return time.Time{}
 	}
@@ -110,14 +110,14 @@ func (p plan) partition(w *world, l *life) time.Time {
 
 // full reports whether the disk of a server that has its own takes nothing just now. Of each twenty seconds four may be so.
 func (p plan) full(w *world, l *life) bool {
-	if p.coordinators > 1 || !w.faulty() {
+	if p.coordinators > 1 || pace > 1 || !w.faulty() {
 		return false
 	}
 	at := time.Since(w.trace.began)
 	slot := uint64(at / (20 * time.Second))
 	h := w.seed.at("full "+l.c.name, slot)
-	from := time.Duration(slot)*20*time.Second + time.Duration(h>>8%uint64(16*time.Second))
-	return h%100 < 25 && at >= from && at < from+time.Second+time.Duration(h>>20%uint64(3*time.Second))
+	from := time.Duration(slot)*20*time.Second + upTo(h>>8, 16*time.Second)
+	return h%100 < 25 && at >= from && at < from+time.Second+upTo(h>>20, 3*time.Second)
 }
 
 // tune makes the waits of the product short enough for many schedules.
@@ -126,11 +126,18 @@ func tune(t *app.Tuning) {
 	d := &t.Dispatch
 	d.Interval, d.RecoveryGrace, d.SpawnTimeout, d.UnroutableGrace = 2*time.Second, 20*time.Second, 30*time.Second, 30*time.Second
 	d.JobStale, d.CancelRedrive, d.SweepInterval = 45*time.Second, 40*time.Second, 15*time.Second
-	t.Fleet.Heartbeat, t.Fleet.Unhealthy, t.Fleet.Dead, t.Fleet.Linger = 10*time.Second, 20*time.Second, 45*time.Second, 20*time.Second
+	f := &t.Fleet
+	f.Heartbeat, f.Unhealthy, f.Dead, f.Linger = 10*time.Second, 20*time.Second, 45*time.Second, 20*time.Second
 	s := &t.Scaler
 	s.SpawnTimeout, s.RegisterTimeout, s.BackoffBase, s.BackoffMax = 20*time.Second, 30*time.Second, 4*time.Second, 40*time.Second
 	s.DeleteTimeout, s.Interval = 15*time.Second, 5*time.Second
 	t.Ingress.Lease, t.Ingress.Workers = 20*time.Second, 3
+	for _, span := range []*time.Duration{
+		&t.Run.QueueTimeout, &d.Interval, &d.RecoveryGrace, &d.SpawnTimeout, &d.UnroutableGrace, &d.JobStale, &d.CancelRedrive, &d.SweepInterval,
+		&f.Heartbeat, &f.Unhealthy, &f.Dead, &f.Linger, &s.SpawnTimeout, &s.RegisterTimeout, &s.BackoffBase, &s.BackoffMax, &s.DeleteTimeout, &s.Interval, &t.Ingress.Lease,
+	} {
+		*span = quick(*span)
+	}
 }
 
 // scalers is the scalers.yaml of every node.

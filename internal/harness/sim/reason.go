@@ -152,7 +152,7 @@ func (w whyAnswer) jobs() (out []string) {
 }
 
 // readFacts reads what the rows say of a job; found is false when it has ended.
-func readFacts(pool *sql.DB, id string) (f jobFacts, found bool, err error) {
+func readFacts(pool *database, id string) (f jobFacts, found bool, err error) {
 	var runID, base string
 	err = pool.QueryRowContext(context.Background(), `SELECT j.status, COALESCE(j.agent_id, ''), r.status, j.run_id, j.base_name, j.labels LIKE '%mainframe%'
 		FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = ? AND j.finished_at IS NULL`, id).
@@ -184,7 +184,7 @@ func readFacts(pool *sql.DB, id string) (f jobFacts, found bool, err error) {
 	return f, true, err
 }
 
-func column(pool *sql.DB, query string, args ...any) (out []string, err error) {
+func column(pool *database, query string, args ...any) (out []string, err error) {
 	found, err := rows(pool, query, args...)
 	for _, r := range found {
 		out = append(out, r[0])
@@ -192,7 +192,7 @@ func column(pool *sql.DB, query string, args ...any) (out []string, err error) {
 	return out, err
 }
 
-func readPlace(pool *sql.DB, runID, jobID string) (p place, err error) {
+func readPlace(pool *database, runID, jobID string) (p place, err error) {
 	err = pool.QueryRowContext(context.Background(), `SELECT s.state, s.superseded_by, (SELECT COUNT(*) FROM concurrency_slots o WHERE o.org_id = s.org_id
 		AND o.routing_key = s.routing_key AND o.group_key = s.group_key AND o.id <> s.id
 		AND (o.state = 'active' OR o.state = 'queued' AND (o.created_at, o.id) < (s.created_at, s.id)))

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -78,7 +77,7 @@ func (s *sampler) look() {
 
 // ask compares what the product says of a job with its rows, if those are the same before and after. A server that has started
 // again meanwhile, and may be the one that answers, has another file.
-func (s *sampler) ask(pool *sql.DB, file, id string) {
+func (s *sampler) ask(pool *database, file, id string) {
 	before, found, err := readFacts(pool, id)
 	if err != nil || !found {
 		return

@@ -88,7 +88,7 @@ func parseStep(text string) (st step) {
 		n, _ := strconv.Atoi(value)
 		switch key {
 		case "ms":
-			st.wait = time.Duration(n) * time.Millisecond
+			st.wait = quick(time.Duration(n) * time.Millisecond)
 		case "lines":
 			st.lines = n
 		case "exit":

@@ -43,7 +43,15 @@ func (d *dice) below(n int) int { return int(d.next() % uint64(n)) }
 func (d *dice) chance(p int) bool { return d.below(100) < p }
 
 func (d *dice) between(from, to time.Duration) time.Duration {
-	return from + time.Duration(d.next()%uint64(to-from+1))
+	return quick(from + time.Duration(d.next()%uint64(to-from+1)))
 }
+
+// pace is how many times faster than planned everything happens: 1 in virtual time, which is free, more in real time (real.go).
+var pace = time.Duration(1)
+
+func quick(d time.Duration) time.Duration { return d / pace }
+
+// upTo makes a time below d of a chance.
+func upTo(h uint64, d time.Duration) time.Duration { return quick(time.Duration(h % uint64(d))) }
 
 func pick[T any](d *dice, of ...T) T { return of[d.below(len(of))] }

@@ -5,8 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/kici-go/kici/internal/store/storetest"
 )
 
 var (
@@ -80,6 +83,44 @@ func TestSimulation(t *testing.T) {
 				t.Logf("play it again: %s", replay(r.Seed, n))
 			}
 		})
+	}
+}
+
+// TestRealTimeOnPostgreSQL plays a few of the worlds in real time on the real PostgreSQL, with the same checks.
+func TestRealTimeOnPostgreSQL(t *testing.T) {
+	if IsWorker() || testing.Short() || raceEnabled {
+		t.Skip("not in a process of a campaign, nor in a hurry, nor with the race detector, which is too slow for real time")
+	}
+	server := storetest.Server(t)
+	for n, list := range map[int][]uint64{1: {1, 2}, 3: {3, 4}} {
+		t.Run(fmt.Sprintf("%d coordinators", n), func(t *testing.T) {
+			t.Parallel()
+			if *seeds > 0 {
+				list = Range(*first, *seeds)
+			}
+			c := campaign(t, list, n)
+			c.Server, c.Processes = server, 2
+			began := time.Now()
+			var sum Stats
+			c.Each = func(r Result) { sum = sum.plus(r.Stats) }
+			played, failed := c.Run(context.Background())
+			t.Logf("%d worlds in %s, %+v", played, time.Since(began).Round(time.Second), sum)
+			if played != len(list) {
+				t.Errorf("%d of %d worlds were played", played, len(list))
+			}
+			for _, r := range failed {
+				for _, v := range r.Violations {
+					t.Errorf("seed %d: %s", r.Seed, v)
+				}
+			}
+		})
+	}
+}
+
+// TestPostgresGuards: no guard is lost on the way to the other engine.
+func TestPostgresGuards(t *testing.T) {
+	if made, want := strings.Count(postgresGuards(), "CREATE TRIGGER"), strings.Count(guards, "CREATE TRIGGER"); made != want {
+		t.Errorf("%d triggers of %d", made, want)
 	}
 }
 

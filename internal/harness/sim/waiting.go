@@ -282,7 +282,7 @@ const (
 )
 
 // waiting looks at the reasons of everything that waits.
-func (s *sampler) waiting(pool *sql.DB) {
+func (s *sampler) waiting(pool *database) {
 	w := s.p.w
 	f, err := readQueue(pool, w.databaseNow().UnixMilli())
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *sampler) waiting(pool *sql.DB) {
 
 // peace reports that nothing breaks, and has not for a while.
 func (w *world) peace() bool {
-	return w.plan.calm || w.settling.Load() && w.started.since() > w.plan.faultsFor+peaceAfter
+	return w.plan.calm || w.settling.Load() && w.started.since() > w.plan.faultsFor+quick(peaceAfter)
 }
 
 func (v *watch) placed() {
@@ -335,12 +335,16 @@ func (v *watch) placed() {
 }
 
 // readQueue reads everything at one instant.
-func readQueue(pool *sql.DB, now int64) (f queueFacts, err error) {
+func readQueue(pool *database, now int64) (f queueFacts, err error) {
 	f = queueFacts{
 		now: now, nodes: map[string]nodeFacts{}, scalers: map[string]scalerFacts{}, backoffs: map[string]int64{}, shapes: map[string]shapeFacts{},
 		said: map[string][]placement.Reason{},
 	}
-	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	at := &sql.TxOptions{ReadOnly: true}
+	if pool.postgres {
+		at.Isolation = sql.LevelRepeatableRead
+	}
+	tx, err := pool.BeginTx(context.Background(), at)
 	if err != nil {
 		return f, err
 	}

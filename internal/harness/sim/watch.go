@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -18,7 +19,7 @@ type watch struct {
 	jobs  map[string]*jobWatch
 	liars map[string]bool // jobs that a liar had
 	asks  []asked         // what steps were told
-	terms *sql.DB
+	terms *database
 	s     Stats
 }
 
@@ -162,8 +163,50 @@ func (v *watch) close() {
 	}
 }
 
-// openDatabase opens what is committed, for reading.
-func (w *world) openDatabase() (*sql.DB, error) {
+// database is what is committed, for reading.
+type database struct {
+	*sql.DB
+	postgres bool
+}
+
+// Close ends what was opened for one look.
+func (d *database) Close() error {
+	if d.postgres { // the world's own
+		return nil
+	}
+	return d.DB.Close()
+}
+
+// QueryContext takes the parameters of either engine as ?.
+func (d *database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return d.DB.QueryContext(ctx, d.rebind(query), args...)
+}
+
+// QueryRowContext is QueryContext for one row.
+func (d *database) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return d.DB.QueryRowContext(ctx, d.rebind(query), args...)
+}
+
+func (d *database) rebind(query string) string {
+	if !d.postgres {
+		return query
+	}
+	parts := strings.Split(query, "?")
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			fmt.Fprintf(&b, "$%d", i)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// openDatabase opens what is committed.
+func (w *world) openDatabase() (*database, error) {
+	if w.postgres != nil {
+		return &database{w.postgres.pool, true}, nil
+	}
 	path := w.database()
 	if path == "" {
 		return nil, fmt.Errorf("no server runs")
@@ -172,7 +215,7 @@ func (w *world) openDatabase() (*sql.DB, error) {
 	if err == nil {
 		pool.SetMaxOpenConns(1)
 	}
-	return pool, err
+	return &database{pool, false}, err
 }
 
 // reader is a database, or a transaction of one.

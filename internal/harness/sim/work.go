@@ -116,7 +116,7 @@ func (w *world) work() *coordinator {
 		time.Sleep(p.d.between(50*time.Millisecond, 5*time.Second))
 	}
 	for w.started.since() < w.plan.faultsFor {
-		time.Sleep(time.Second)
+		time.Sleep(quick(time.Second))
 	}
 	switch k := p.d.below(100); {
 	case k < 60:

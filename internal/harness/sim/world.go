@@ -26,6 +26,7 @@ type Options struct {
 	Seed         uint64
 	Coordinators int    // 1 is one server with a file of its own; more share one
 	Dir          string // for its files, on a fast disk; emptied afterwards
+	Server       string // URL of a PostgreSQL server: the world is in real time and its database there (real.go)
 	Verbose      *os.File
 	LogLevel     slog.Level
 }
@@ -65,6 +66,7 @@ type world struct {
 	coordinators []*coordinator
 	repos        map[string]*sourcetest.Fake
 	commits      map[string][]string // by source
+	postgres     *postgres           // nil in virtual time
 	started      start               // of the workload
 	settling     atomic.Bool
 	ending       atomic.Bool
@@ -90,6 +92,9 @@ func Run(t *testing.T, o Options) (r Result) {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(o.Dir) }()
+	if o.Server != "" {
+		return inRealTime(t, o, began)
+	}
 	if err := makeTemplate(o.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +114,9 @@ func newWorld(o Options) *world {
 		accepted: map[string]bool{}, emitted: map[string]string{}, discarded: map[string]bool{}, statics: map[string]*agentProcess{}, runs: map[string]string{},
 	}
 	w.plan = newPlan(w.seed, max(1, o.Coordinators))
+	if o.Server != "" {
+		w.plan.inRealTime()
+	}
 	w.trace = &trace{began: time.Now()}
 	if o.Verbose != nil {
 		w.trace.out = o.Verbose
@@ -180,6 +188,12 @@ func (w *world) prepare() error {
 			}
 		}
 		into := filepath.Join(dir, store.FileName)
+		if w.postgres != nil {
+			if err := os.MkdirAll(filepath.Join(w.dir, "blobs"), 0o700); err != nil {
+				return err
+			}
+			continue
+		}
 		if w.plan.coordinators > 1 {
 			into = filepath.Join(w.sharedDir(), store.FileName)
 			if err := errors.Join(os.MkdirAll(w.sharedDir(), 0o700), os.MkdirAll(filepath.Join(w.dir, "blobs"), 0o700)); err != nil {
@@ -229,7 +243,7 @@ func (w *world) latency(way string, n uint64) time.Duration {
 	h := w.seed.at(way, n)
 	d := 40*time.Microsecond + time.Duration(h%400_000)
 	if w.faulty() && h>>32%100 == 0 {
-		d += time.Duration(h >> 40 % uint64(3*time.Second))
+		d += upTo(h>>40, 3*time.Second)
 	}
 	return d
 }
@@ -258,7 +272,7 @@ func (w *world) end() {
 	w.settling.Store(true)
 	w.ending.Store(true)
 	for _, c := range w.coordinators {
-		if l := c.current(); l != nil && l.cancel != nil {
+		if l := c.current(); l != nil {
 			l.cancel()
 		}
 		c.machine.clear()
@@ -312,9 +326,9 @@ type repository struct {
 // Files implements source.Source.
 func (r *repository) Files(ctx context.Context, sha string) ([]source.File, error) {
 	h := r.w.seed.at("files "+r.name, r.n.Add(1))
-	wait := time.Millisecond + time.Duration(h%uint64(5*time.Millisecond))
+	wait := time.Millisecond + upTo(h, 5*time.Millisecond)
 	if r.w.faulty() && h>>42%100 < 6 {
-		wait = 15*time.Second + time.Duration(h%uint64(25*time.Second))
+		wait = quick(15*time.Second) + upTo(h, 25*time.Second)
 	}
 	if err := sleep(ctx, wait); err != nil {
 		return nil, err
@@ -328,7 +342,7 @@ func (r *repository) Files(ctx context.Context, sha string) ([]source.File, erro
 // Resolve implements source.Source.
 func (r *repository) Resolve(ctx context.Context, ref string) (source.Commit, error) {
 	h := r.w.seed.at("resolve "+r.name, r.n.Add(1))
-	if err := sleep(ctx, time.Millisecond+time.Duration(h%uint64(5*time.Millisecond))); err != nil {
+	if err := sleep(ctx, time.Millisecond+upTo(h, 5*time.Millisecond)); err != nil {
 		return source.Commit{}, err
 	}
 	if r.w.faulty() && h>>32%100 < 15 {

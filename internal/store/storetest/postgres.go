@@ -27,8 +27,8 @@ const (
 	databasesMax = 64
 )
 
-// PostgreSQLDatabase lends the test an empty, migrated database of the test server. Without a server it skips the test.
-func PostgreSQLDatabase(t testing.TB) *Database {
+// Server is the URL of the test server. Without one it skips the test.
+func Server(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv(ServerVariable)
 	if server == "" {
@@ -37,6 +37,13 @@ func PostgreSQLDatabase(t testing.TB) *Database {
 		}
 		t.Skipf("SKIPPED on PostgreSQL: %s is not set", ServerVariable)
 	}
+	return server
+}
+
+// PostgreSQLDatabase lends the test an empty, migrated database of the test server. Without a server it skips the test.
+func PostgreSQLDatabase(t testing.TB) *Database {
+	t.Helper()
+	server := Server(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	lease, err := pgx.Connect(ctx, server)
