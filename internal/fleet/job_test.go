@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,6 +274,26 @@ func rejectRequeues(t *testing.T, r *rig) {
 	r.eventually("requeued", func() bool { return r.assignment(d.JobID, 1).EndedAt.Valid })
 	if a := r.assignment(d.JobID, 1); a.EndReason != "rejected: busy" || r.jobStatus(d.JobID) != "queued" {
 		t.Errorf("%+v, job %s", a, r.jobStatus(d.JobID))
+	}
+	attempts := func() int64 {
+		rows, err := r.st.Read().WholeJobs(t.Context(), d.RunID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[slices.IndexFunc(rows, func(j db.ExecutionJob) bool { return j.ID == d.JobID })].DispatchAttempts
+	}
+	if n := attempts(); n != 1 {
+		t.Errorf("%d attempts", n)
+	}
+	// One that drains refuses for a reason that is not the job's (XC-88).
+	if !r.assign(d.JobID, d.RunID, managedID) {
+		t.Fatal("not assigned")
+	}
+	p.expect(wire.TypeJobDispatch, &d)
+	p.send(wire.TypeJobReject, wire.JobReject{RunID: d.RunID, JobID: d.JobID, Attempt: d.Attempt, Reason: "draining"})
+	r.eventually("requeued", func() bool { return r.assignment(d.JobID, int64(d.Attempt)).EndedAt.Valid })
+	if n := attempts(); n != 1 || r.jobStatus(d.JobID) != "queued" {
+		t.Errorf("%d attempts, job %s", n, r.jobStatus(d.JobID))
 	}
 	// A refusal of a job that it has accepted is not believed.
 	runID, ids := r.jobs(1)
