@@ -48,7 +48,8 @@ func init() {
 		"cluster-settings show": {"", true}, "cluster-settings set": {"queueMaxDepth 12", false}, "cluster-settings reset": {"queueMaxDepth", false},
 		"cluster-settings propagation": {"", true}, "cluster-name get": {"", true}, "cluster-name set": {"production", false},
 		"org-settings show": {"", true}, "org-settings set": {"--queue-timeout-ms 12", false}, "org-settings reset": {"queueTimeoutMs", false},
-		"org-settings allow-add": {"acme/*", false}, "org-settings deny-add": {"acme/*", false},
+		"org-settings global-workflows allow-add": {"acme/*", false}, "org-settings global-workflows deny-add": {"acme/*", false},
+		"org-settings global-workflows show": {"", true}, "org-settings global-workflows reset": {"", false}, "org-settings global-workflows set-enabled": {"true", false},
 		"org create": {"acme", false}, "org list": {"", true}, "org show": {"acme", true},
 		"orchestrator list": {"", true}, "orchestrator drain": {"", false}, "orchestrator resume": {"", false},
 		"scheduled-job list": {"", true}, "scheduled-job trigger": {"cleanup", false}, "access-log show": {"e1", true},
@@ -56,13 +57,19 @@ func init() {
 		documents[words] = d
 	}
 	// They need an entry to remove: TestSettingLists looks at them.
-	noDocument = append(noDocument, "org-settings allow-remove", "org-settings deny-remove")
+	noDocument = append(noDocument, "org-settings global-workflows allow-remove", "org-settings global-workflows deny-remove")
+	for _, aspect := range strings.Fields("allow-http-npm allow-untrusted-dockerfile-builds backup-freshness reroute queue-timeout approval dispatch-ack scaler-spawn-timeout ingest-concurrency sandbox-allowlist user-cache artifacts dashboard-writes") {
+		documents["org-settings "+aspect] = struct {
+			args string
+			read bool
+		}{"reset", false}
+	}
 }
 
 // An entry that is not in a list cannot be removed, and one that is added is sent with those that are there.
 func TestSettingLists(t *testing.T) {
 	b := newBench(t)
-	if code := b.run("org-settings", "deny-remove", "acme/shop"); code != 1 || !strings.Contains(b.err.String(), "not in deniedRepos") {
+	if code := b.run("org-settings", "global-workflows", "deny-remove", "acme/shop"); code != 1 || !strings.Contains(b.err.String(), "not in deniedRepos") {
 		t.Errorf("exit %d: %s", code, &b.err)
 	}
 	for args, code := range map[string]int{

@@ -17,14 +17,41 @@ type repoRule struct {
 	Pattern    string `json:"pattern"`
 }
 
-// globals are the verbs for the lists that rule global workflows.
-func globals(c *console.Console) []*cobra.Command {
-	return []*cobra.Command{
+// globals is the noun for what rules global workflows: the cluster's switch and the organisation's lists.
+func globals(c *console.Console, org, cluster scope) *cobra.Command {
+	a := aspect{name: "global-workflows", keys: []string{"allowedRepos", "deniedRepos"}}
+	cmd := &cobra.Command{
+		Use: a.name, Short: "Show and change whose workflows may follow other repositories",
+		Long:    "Global workflows follow other repositories. The cluster switches them on; an organisation says whose count, and whom they leave alone.",
+		Example: "  kici org-settings global-workflows show\n  kici org-settings global-workflows allow-add 'acme/*'",
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "show", Short: "Show the lists of the organisation", Args: cobra.NoArgs, Long: "Show allowedRepos and deniedRepos.", Example: "  kici org-settings global-workflows show",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.show(cmd, c, org) },
+	}, &cobra.Command{
+		Use: "reset", Short: "Make both lists follow their defaults again", Args: cobra.NoArgs, Long: "Reset allowedRepos and deniedRepos.", Example: "  kici org-settings global-workflows reset",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			set, err := a.change("reset", nil, nil)
+			if err != nil {
+				return err
+			}
+			return org.apply(cmd.Context(), c, set)
+		},
+	}, &cobra.Command{
+		Use: "set-enabled BOOL", Short: "Switch global workflows on or off, for the whole cluster", Args: cobra.ExactArgs(1),
+		Long:    "Switch global workflows on or off. It is a setting of the cluster: globalWorkflowsEnabled.",
+		Example: "  kici org-settings global-workflows set-enabled true",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cluster.apply(cmd.Context(), c, map[string]json.RawMessage{"globalWorkflowsEnabled": valueOf(args[0])})
+		},
+	})
+	cmd.AddCommand([]*cobra.Command{
 		edit(c, "allow-add", "allowedRepos", true, "Let a repository's global workflows count"),
 		edit(c, "allow-remove", "allowedRepos", false, "Take a repository from those whose global workflows count"),
 		edit(c, "deny-add", "deniedRepos", true, "Keep global workflows away from a repository"),
 		edit(c, "deny-remove", "deniedRepos", false, "Let global workflows follow a repository again"),
-	}
+	}...)
+	return cmd
 }
 
 // edit changes one entry of a list. It reads the list and writes it whole: two people at it at the same time see what the other
@@ -34,7 +61,7 @@ func edit(c *console.Console, verb, key string, add bool, short string) *cobra.C
 	cmd := &cobra.Command{
 		Use: verb + " PATTERN", Short: short, Args: cobra.ExactArgs(1),
 		Long:    short + ": changes the setting " + key + ". The pattern is a glob over the repository's identifier.",
-		Example: "  kici org-settings " + verb + " 'acme/*'",
+		Example: "  kici org-settings global-workflows " + verb + " 'acme/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {

@@ -36,7 +36,12 @@ func Commands(c *console.Console) []*cobra.Command {
 	}
 	clusterCmd, orgCmd := cluster.command(c), org.command(c)
 	clusterCmd.AddCommand(propagation(c))
-	orgCmd.AddCommand(globals(c)...)
+	orgCmd.AddCommand(globals(c, org, cluster))
+	for _, a := range aspects {
+		orgCmd.AddCommand(a.command(c, org))
+	}
+	orgCmd.PersistentFlags().StringVar(&c.Org, "customer-id", "", "the same as --org")
+	_ = orgCmd.PersistentFlags().MarkHidden("customer-id")
 	return []*cobra.Command{clusterCmd, orgCmd, name(c)}
 }
 
