@@ -17,6 +17,9 @@ type RunQuery struct {
 	Workflow string
 	Repo     string
 	Branch   string
+	Source   string // name or id
+	Actor    string
+	Event    string // with or without its action
 	Text     string
 	Delivery string
 	Since    time.Time
@@ -32,6 +35,9 @@ func (q RunQuery) values() url.Values {
 	set(v, "workflowName", q.Workflow)
 	set(v, "repo", q.Repo)
 	set(v, "branch", q.Branch)
+	set(v, "source", q.Source)
+	set(v, "actor", q.Actor)
+	set(v, "event", q.Event)
 	set(v, "text", q.Text)
 	set(v, "deliveryId", q.Delivery)
 	if !q.Since.IsZero() {

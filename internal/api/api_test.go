@@ -439,6 +439,8 @@ func TestErrors(t *testing.T) {
 		{"GET", "/runs?status=nope", "", 400, "cancelling"},
 		{"GET", "/runs?cursor=junk", "", 400, "cursor"},
 		{"GET", "/runs?limit=junk", "", 200, ""},
+		{"GET", "/runs?source=nope", "", 404, "nope"},
+		{"GET", "/runs?actor=ada&event=push", "", 200, ""},
 		{"GET", "/runs?limit=-5", "", 200, ""},
 		{"GET", "/runs?limit=100000", "", 200, ""},
 		{"GET", "/runs?since=yesterday", "", 400, "since"},

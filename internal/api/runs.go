@@ -86,6 +86,9 @@ type runsInput struct {
 	Workflow   string   `query:"workflowName" maxLength:"300"`
 	Repo       string   `query:"repo" maxLength:"500"`
 	Branch     string   `query:"branch" maxLength:"500"`
+	Source     string   `query:"source" maxLength:"300" doc:"Name or id of a source"`
+	Actor      string   `query:"actor" maxLength:"300"`
+	Event      string   `query:"event" maxLength:"100" doc:"With or without its action"`
 	DeliveryID string   `query:"deliveryId" maxLength:"300"`
 	Text       string   `query:"text" maxLength:"200" doc:"Found in title, workflow, repository, branch, actor, commit or number"`
 	Since      string   `query:"since" maxLength:"40"`
@@ -104,7 +107,16 @@ func (a *API) listRuns(ctx context.Context, c *caller, in *runsInput) (client.Ru
 			}
 		}
 	}
+	key := ""
+	if in.Source != "" {
+		source, err := a.d.Reads.Source(ctx, c.Scope, in.Source)
+		if err != nil {
+			return client.RunList{}, err
+		}
+		key = source.RoutingKey
+	}
 	return a.d.Reads.Runs(ctx, c.Scope, read.RunFilter{
+		RoutingKey: key, Actor: in.Actor, Event: in.Event,
 		Statuses: statuses, Workflow: in.Workflow, Repo: in.Repo, Branch: in.Branch, DeliveryID: in.DeliveryID, Text: in.Text,
 		Since: from, Cursor: in.Cursor, Limit: number(in.Limit),
 	})

@@ -232,8 +232,10 @@ func world() map[string]any {
 		"GET /runs/" + id:     testDetail(482, false),
 		"GET /jobs/job-build": testDetail(482, false).Jobs[0],
 		"GET /jobs/job-test":  testDetail(482, true).Jobs[1],
-		"GET /runs/" + id + "/jobs/job-build/steps/0/logs": client.LogPage{Lines: []client.LogLine{line(1, "checked out 1a2b3c4d")}, Complete: true},
-		"GET /runs/" + id + "/jobs/job-build/steps/1/logs": client.LogPage{Lines: []client.LogLine{line(1, "\x1b[32mok\x1b[0m make"), line(2, "tab\there")}, Complete: true},
+		"GET /runs/" + id + "/jobs/job-build/steps/0/logs":        client.LogPage{Lines: []client.LogLine{line(1, "checked out 1a2b3c4d")}, Complete: true},
+		"GET /runs/" + id + "/jobs/job-build/steps/0/logs/search": client.LogMatches{Lines: []client.LogLine{}, NextCursor: "c", Complete: true},
+		"GET /runs/" + id + "/jobs/job-build/steps/1/logs/search": client.LogMatches{Lines: []client.LogLine{line(7, "ok make")}, NextCursor: "c", Complete: true},
+		"GET /runs/" + id + "/jobs/job-build/steps/1/logs":        client.LogPage{Lines: []client.LogLine{line(1, "\x1b[32mok\x1b[0m make"), line(2, "tab\there")}, Complete: true},
 		"GET /jobs/482%2Ftest%20%281.26%29/why": client.Why{
 			JobID: "job-test", RunID: id, Name: "test (1.26)", Status: "queued", Headline: "local is full: 2 of 2 agents", AsOf: atp(30),
 			Reasons: []client.Reason{

@@ -57,6 +57,8 @@ func TestRunFilters(t *testing.T) {
 			{"actor", scope, read.RunFilter{Actor: "ada", Branch: "dev"}, []string{"50% off_er"}},
 			{"other actor", scope, read.RunFilter{Actor: "bob"}, []string{}},
 			{"event", scope, read.RunFilter{Event: "push", Branch: "dev"}, []string{"50% off_er"}},
+			{"source", scope, read.RunFilter{RoutingKey: readtest.Key}, []string{"four", "50% off_er", "one"}},
+			{"other source", scope, read.RunFilter{RoutingKey: "generic:default:else"}, []string{}},
 			{"event is no pattern", scope, read.RunFilter{Event: "pus%"}, []string{}},
 			{"repo", scope, read.RunFilter{Repo: "acme/site"}, []string{"three"}},
 			{"workflow", scope, read.RunFilter{Workflow: "deploy"}, []string{"three"}},

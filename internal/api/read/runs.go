@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -18,6 +19,7 @@ type RunFilter struct {
 	Workflow   string
 	Repo       string
 	Branch     string
+	RoutingKey string // of a source within the scope
 	Actor      string
 	Event      string // as stored, or without its action: "pr" is also "pr:opened"
 	DeliveryID string
@@ -29,7 +31,7 @@ type RunFilter struct {
 
 // filters reports whether some runs of the list are left out.
 func (f RunFilter) filters() bool {
-	return len(f.Statuses) > 0 || f.Workflow+f.Repo+f.Branch+f.Actor+f.Event+f.DeliveryID+f.Text != ""
+	return len(f.Statuses) > 0 || f.Workflow+f.Repo+f.Branch+f.RoutingKey+f.Actor+f.Event+f.DeliveryID+f.Text != ""
 }
 
 // Runs is a page of runs, newest first. With filters, a page that looked at the last 10,000 runs ends, full or not, with a cursor
@@ -80,7 +82,7 @@ func runParams(s Scope, f RunFilter) (db.ReadRunsParams, error) {
 		statuses += ","
 	}
 	return db.ReadRunsParams{
-		OrgID: s.OrgID, RoutingKey: s.RoutingKey, BeforeAt: from.at, BeforeID: from.id,
+		OrgID: s.OrgID, RoutingKey: cmp.Or(s.RoutingKey, f.RoutingKey), BeforeAt: from.at, BeforeID: from.id,
 		Statuses: statuses, Workflow: f.Workflow, Repo: f.Repo, Branch: f.Branch, Actor: f.Actor, Event: f.Event,
 		EventPrefix: eventPrefix(f.Event), DeliveryID: f.DeliveryID,
 		Pattern: likePattern(f.Text), MaxRows: int32(clamp(f.Limit, DefaultLimit, MaxLimit) + 1),

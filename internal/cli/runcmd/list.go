@@ -20,6 +20,7 @@ func list(c *console.Console) *cobra.Command {
 		Long: "List runs, newest first. Filters go together: all of them must fit.", Aliases: []string{"ls"}, Short: "List runs, newest first", Args: cobra.NoArgs,
 		Example: `  kici run list
   kici run list --status failed --branch main --since 24h
+  kici run list --source shop --actor ada
   kici run list --text "fix login" -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkStatuses(q.Status); err != nil {
@@ -44,6 +45,9 @@ func list(c *console.Console) *cobra.Command {
 	f.StringVar(&q.Workflow, "workflow", "", "only this workflow")
 	f.StringVar(&q.Repo, "repo", "", "only this repository")
 	f.StringVar(&q.Branch, "branch", "", "only this branch")
+	f.StringVar(&q.Source, "source", "", "only runs of this source (name or id)")
+	f.StringVar(&q.Actor, "actor", "", "only runs that this person caused")
+	f.StringVar(&q.Event, "event", "", "only runs of this event, such as push or pr:opened")
 	f.StringVar(&q.Text, "text", "", "only runs with this in title, workflow, repository, branch, actor, commit or number")
 	f.StringVar(&q.Delivery, "delivery", "", "only runs that this delivery started")
 	f.DurationVar(&since, "since", 0, "only runs of the last `duration`, such as 24h")

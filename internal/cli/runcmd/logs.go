@@ -19,13 +19,15 @@ const parallelLogs = 16
 
 func logs(c *console.Console) *cobra.Command {
 	var follow bool
-	var job string
+	var job, grep string
 	var step int
 	cmd := &cobra.Command{
-		Use:  "logs [RUN [JOB]]",
-		Long: "Print the logs of a run, each line after its job's name, or of one job. With --follow it goes on until the end.", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.MaximumNArgs(2), ValidArgsFunction: c.CompleteJobs(),
+		Use: "logs [RUN [JOB]]",
+		Long: "Print the logs of a run, each line after its job's name, or of one job. With --follow it goes on until the end,\n" +
+			"with --grep only lines that contain a text are printed; the server looks for them.", Short: "Print the logs of a run, or of one of its jobs", Args: cobra.MaximumNArgs(2), ValidArgsFunction: c.CompleteJobs(),
 		Example: `  kici run logs acme/shop#482
   kici run logs 482 build -f
+  kici run logs 482 --grep panic
   kici run logs 482 "test (1.26)" --step 2`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -45,7 +47,7 @@ func logs(c *console.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := &Printer{Console: c, Prefix: job == ""}
+			p := &Printer{Console: c, Prefix: job == "", Grep: grep}
 			if job != "" {
 				return p.Job(cmd.Context(), cl, JobLog{Run: ref, Job: job, Step: step, Follow: follow})
 			}
@@ -53,6 +55,8 @@ func logs(c *console.Console) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run or job has ended")
+	cmd.Flags().StringVarP(&grep, "grep", "g", "", "only lines that contain this `text`, whatever its case")
+	cmd.MarkFlagsMutuallyExclusive("grep", "follow")
 	cmd.Flags().StringVar(&job, "job", "", "only this job (name or id)")
 	cmd.Flags().IntVar(&step, "step", -1, "only this step (0 is the set-up)")
 	return cmd
@@ -61,7 +65,8 @@ func logs(c *console.Console) *cobra.Command {
 // Printer writes log lines, cleaned of terminal control sequences; with --output json one object a line.
 type Printer struct {
 	Console *console.Console
-	Prefix  bool // put the job's name before every line
+	Prefix  bool   // put the job's name before every line
+	Grep    string // only lines that contain it; "" is all
 
 	mu   sync.Mutex
 	head map[string]int // last step announced, by job
@@ -156,23 +161,30 @@ func (p *Printer) stored(ctx context.Context, cl *client.Client, j client.Job, o
 		if only >= 0 && s.Index != only {
 			continue
 		}
-		for cursor := ""; ; {
-			page, err := cl.StepLog(ctx, j.RunID, j.ID, s.Index, cursor, 2000)
-			if err != nil {
+		for cursor, more := "", true; more; {
+			var lines []client.LogLine
+			var err error
+			if lines, cursor, more, err = p.page(ctx, cl, j, s.Index, cursor); err != nil {
 				return err
 			}
-			for _, l := range page.Lines {
+			for _, l := range lines {
 				if err := p.print(j.DisplayName, client.StepLine{LogLine: l, Step: s.Index, Name: s.Name}); err != nil {
 					return err
 				}
 			}
-			if page.Complete || len(page.Lines) == 0 {
-				break
-			}
-			cursor = page.NextCursor
 		}
 	}
 	return nil
+}
+
+// page is a page of a step's log, or of its lines that match.
+func (p *Printer) page(ctx context.Context, cl *client.Client, j client.Job, step int, cursor string) (lines []client.LogLine, next string, more bool, err error) {
+	if p.Grep != "" {
+		found, err := cl.SearchLog(ctx, j.RunID, j.ID, step, client.LogSearch{Text: p.Grep, Cursor: cursor, Limit: 200})
+		return found.Lines, found.NextCursor, !found.Complete && found.NextCursor != cursor, err
+	}
+	page, err := cl.StepLog(ctx, j.RunID, j.ID, step, cursor, 2000)
+	return page.Lines, page.NextCursor, !page.Complete && len(page.Lines) > 0, err
 }
 
 func find(d client.RunDetail, job string) (string, error) {
