@@ -28,7 +28,8 @@ func controlWorld() map[string]any {
 		"GET /cluster-name":                 client.ClusterName{Name: "cluster-1a2b3c"},
 		"PUT /cluster-name":                 client.ClusterName{Name: "production", ReconnectRequired: true},
 		"GET /cluster/peers":                client.InstanceList{Instances: []client.Instance{instance}},
-		"POST /orchestrator/drain":          client.DrainState{InstanceID: "i-1", Name: "hydra", Draining: true},
+		"POST /orchestrator/drain":          client.DrainState{InstanceID: "i-1", Name: "hydra", Draining: true, JobsRunning: 1},
+		"GET /orchestrator/drain":           client.DrainState{InstanceID: "i-1", Name: "hydra", Draining: true},
 		"GET /orgs":                         client.OrgList{Orgs: []client.Org{acme}},
 		"GET /orgs/acme":                    acme,
 		"POST /orgs":                        client.NewOrg{Org: acme, Token: "tok-secret"},
@@ -80,6 +81,8 @@ func TestSettingLists(t *testing.T) {
 		"cluster-settings show queue-max-depth":             0,
 		"cluster-settings show nothing":                     1,
 		"orchestrator drain --wait --timeout 1m":            0,
+		"orchestrator drain --wait --timeout 10ms":          2,
+		"orchestrator drain --status":                       0,
 		"orchestrator drain --wait --status":                64,
 		"scheduled-job trigger nothing":                     1,
 		"org list --org acme":                               0,
@@ -88,6 +91,18 @@ func TestSettingLists(t *testing.T) {
 	} {
 		if got := b.run(strings.Fields(args)...); got != code {
 			t.Errorf("kici %s: exit %d, want %d: %s", args, got, code, &b.err)
+		}
+	}
+}
+
+// What draining says is two words that a script can read (CLI-10).
+func TestDrainWords(t *testing.T) {
+	b := newBench(t)
+	for args, want := range map[string]string{
+		"orchestrator drain": "draining=true jobsRunning=1\n", "orchestrator drain hydra --status": "draining=true jobsRunning=0\n",
+	} {
+		if code := b.run(strings.Fields(args)...); code != 0 || b.out.String() != want {
+			t.Errorf("kici %s: exit %d %q", args, code, &b.out)
 		}
 	}
 }

@@ -80,11 +80,12 @@ func (f *Fleet) deliver(ctx context.Context) error {
 			continue // its connection has just ended, and the row will say so
 		}
 		key := jobKey{row.JobID, int(row.Attempt)}
-		if s.begin(key, row.RunID, now) {
+		ackWithin := f.Settings.ackWithin(row.OrgID).Milliseconds()
+		if s.begin(delivered{key: key, runID: row.RunID, ackBy: now + ackWithin}) {
 			s.send(wire.TypeJobDispatch, wire.JobDispatch{RunID: row.RunID, JobID: row.JobID, Attempt: key.attempt, Digest: digest(row.LockJob)})
 		}
 		sent = append(sent, db.FleetMarkSentParams{JobID: row.JobID, Attempt: row.Attempt, WasAckBy: row.AckBy})
-		within = append(within, f.Settings.ackWithin(row.OrgID).Milliseconds())
+		within = append(within, ackWithin)
 	}
 	if len(sent) == 0 {
 		return nil
@@ -102,13 +103,13 @@ func (f *Fleet) deliver(ctx context.Context) error {
 }
 
 // begin makes a job the session's current one; false when it was sent on this connection already.
-func (s *session) begin(key jobKey, runID string, now int64) bool {
+func (s *session) begin(d delivered) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.current.key == key {
+	if s.current != nil && s.current.key == d.key {
 		return false
 	}
-	s.current = &delivered{key: key, runID: runID, sentAt: now}
+	s.current = &d
 	return true
 }
 
@@ -207,9 +208,9 @@ func (f *Fleet) revoked(ctx context.Context) error {
 
 // unacknowledged closes sessions whose job was taken back because its acknowledgement never came (XS-48).
 func (f *Fleet) unacknowledged(ctx context.Context, q *db.Queries) error {
-	late := f.Env.NowMs() - f.Settings.AckWithin.Milliseconds()
+	now := f.Env.NowMs()
 	for _, s := range f.sessions() {
-		key, waiting := s.awaitingAck(late)
+		key, waiting := s.overdueAck(now)
 		if !waiting {
 			continue
 		}
@@ -224,10 +225,10 @@ func (f *Fleet) unacknowledged(ctx context.Context, q *db.Queries) error {
 	return nil
 }
 
-func (s *session) awaitingAck(sentBefore int64) (jobKey, bool) {
+func (s *session) overdueAck(now int64) (jobKey, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current == nil || s.current.acked || s.current.sentAt > sentBefore {
+	if s.current == nil || s.current.acked || now < s.current.ackBy {
 		return jobKey{}, false
 	}
 	return s.current.key, true

@@ -266,6 +266,31 @@ func TestXS48NotAcknowledged(t *testing.T) {
 	}
 }
 
+// The time is that of the job's organisation, as it was when the job was sent.
+func TestXS48TimeOfTheOrganisation(t *testing.T) {
+	r := newRig(t, func(s *Settings) {
+		s.AckWithin = time.Hour
+		s.AckFor = func(org string) time.Duration { return map[string]time.Duration{"default": 2 * time.Second}[org] }
+	})
+	p, d, _ := dispatched(r)
+	r.offset.Store(int64(3 * time.Second))
+	r.write(func(_ context.Context, tx *store.Tx) error {
+		tx.Notify(store.TopicAssignments, managedID)
+		_, err := r.runs.Requeue(tx, d.JobID, 1, "not_acked", true)
+		return err
+	})
+	if code := p.closeCode(); code != wire.CloseNotAcked {
+		t.Errorf("close code %d", code)
+	}
+	s := &session{}
+	s.begin(delivered{key: jobKey{"j", 1}, ackBy: 100})
+	for now, want := range map[int64]bool{99: false, 100: true} {
+		if _, late := s.overdueAck(now); late != want {
+			t.Errorf("at %d: %t", now, late)
+		}
+	}
+}
+
 func TestRejectRequeues(t *testing.T) { onBoth(t, rejectRequeues) }
 
 func rejectRequeues(t *testing.T, r *rig) {

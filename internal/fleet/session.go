@@ -59,7 +59,7 @@ type ending struct {
 type delivered struct {
 	key       jobKey
 	runID     string
-	sentAt    int64
+	ackBy     int64 // of the organisation's time; by the clock of this process
 	acked     bool
 	cancelled bool
 	forced    bool

@@ -75,19 +75,18 @@ func drain(c *console.Console) *cobra.Command {
 			"With --wait the command ends when none is left: exit 0, or 2 when the time is over first.",
 		Example: "  kici orchestrator drain --wait --timeout 10m\n  kici orchestrator drain --status",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if status {
+				return look(cmd.Context(), c, target(args))
+			}
 			cl, err := c.Writer(cmd.Context())
 			if err != nil {
 				return err
 			}
-			ask := cl.Drain
-			if status {
-				ask = cl.DrainState
-			}
-			state, err := ask(cmd.Context(), target(args))
+			state, err := cl.Drain(cmd.Context(), target(args))
 			if err != nil {
 				return err
 			}
-			if wait && !status {
+			if wait {
 				state, err = settle(cmd.Context(), c, cl, state, limit)
 			}
 			if perr := show(c, state); perr != nil {
@@ -102,6 +101,19 @@ func drain(c *console.Console) *cobra.Command {
 	f.BoolVar(&status, "status", false, "only say how it is")
 	cmd.MarkFlagsMutuallyExclusive("wait", "status")
 	return cmd
+}
+
+// look says how it is, and changes nothing.
+func look(ctx context.Context, c *console.Console, instance string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	state, err := cl.DrainState(ctx, instance)
+	if err != nil {
+		return err
+	}
+	return show(c, state)
 }
 
 // settle asks until nothing runs (CLI-10).
