@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	cpus, memory *prometheus.GaugeVec
 	failures     *prometheus.CounterVec
+	reloads      *prometheus.CounterVec
 }
 
 const globalLabel = "__global__"
@@ -28,8 +29,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kici_orch_scaler_spawn_failures_total", Help: "Agents that failed before they registered.",
 		}, []string{"backend", "bound"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kici_orch_scaler_config_reloads_total", Help: "Reloads of scalers.yaml: attempted, success, failed.",
+		}, []string{"result"}),
 	}
-	return m, errors.Join(r.Register(m.cpus), r.Register(m.memory), r.Register(m.failures))
+	return m, errors.Join(r.Register(m.cpus), r.Register(m.memory), r.Register(m.failures), r.Register(m.reloads))
 }
 
 func (m *metrics) failure(backend string, bound bool) {

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/service"
@@ -22,6 +24,7 @@ import (
 type Deps struct {
 	Store     *store.Store
 	Config    *Config
+	Load      func() (*Config, []Problem) // reads scalers.yaml again, for Reload
 	Kinds     []backend.Kind
 	Host      backend.Host
 	URL       func() string                       // where agents connect unless their scaler says otherwise (AG-2)
@@ -42,19 +45,23 @@ type Node struct {
 	metrics *metrics
 	ops     *operations
 
-	tickMu  sync.Mutex // one tick at a time; guards what follows
+	tickMu  sync.Mutex // one tick or reload at a time; guards what follows
+	config  *Config
 	scalers map[ScalerID]*managed
 	order   []ScalerID // configured ones in file order, then retiring ones
 	dead    map[string]int64
 	closed  bool // EndAll was called
 	ready   bool // rows are published
 	timer   *time.Timer
+	// watchNew listens to a backend that came with a reload; nil while Run does not run.
+	watchNew func(backend.Backend)
 
 	retryMu sync.Mutex
 	retryAt map[string]int64 // after a failed Delete: not before, by agent
 }
 
-// managed is one scaler of this node: configured, or retiring because only its agents are left.
+// managed is one scaler of this node: configured, or retiring because only its agents are left. A reload replaces it, so that what has
+// begun ends with the entry that it began with.
 type managed struct {
 	id       ScalerID
 	entry    *Entry // nil when retiring
@@ -64,6 +71,11 @@ type managed struct {
 	notReady string // why it is not ready, '' when it is
 	prepared bool
 	retryAt  int64 // next attempt to prepare
+}
+
+// has reports whether the scaler offers the label set of this key.
+func (m *managed) has(key string) bool {
+	return slices.ContainsFunc(m.entry.LabelSets, func(s LabelSet) bool { return ci.LabelKey(s.Labels) == key })
 }
 
 func (m *managed) refuses() string {
@@ -79,7 +91,7 @@ func (m *managed) refuses() string {
 // New builds the backends of the configuration. An error ends start-up (CF-6).
 func New(d Deps) (*Node, error) {
 	n := &Node{
-		d: d, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
+		d: d, config: d.Config, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
 		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(),
 	}
 	var err error
@@ -129,12 +141,20 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	forward(sub.C())
 	n.tickMu.Lock()
-	for _, id := range n.order {
-		if w, ok := n.scalers[id].backend.(backend.Watcher); ok {
+	n.watchNew = func(b backend.Backend) {
+		if w, ok := b.(backend.Watcher); ok {
 			group.Go(func() { n.watch(ctx, w.Exits()) })
 		}
 	}
+	for _, id := range n.order {
+		n.watchNew(n.scalers[id].backend)
+	}
 	n.tickMu.Unlock()
+	defer func() {
+		n.tickMu.Lock()
+		defer n.tickMu.Unlock()
+		n.watchNew = nil
+	}()
 	loop := service.Loop{Name: "node", Interval: n.d.Settings.Interval, Wake: n.wake, Log: n.log, Tick: n.tick}
 	err := loop.Run(ctx)
 	n.stopTimer()
@@ -179,6 +199,9 @@ func (n *Node) watch(ctx context.Context, exits <-chan string) {
 func (n *Node) announce() {
 	for _, id := range n.order {
 		m := n.scalers[id]
+		if m.entry == nil {
+			continue
+		}
 		n.log.Info("scaler", "scaler", m.id.Name, "type", m.id.Type, "max_agents", m.entry.MaxAgents, "label_sets", len(m.offers))
 		for _, text := range m.backend.Capabilities().Protections {
 			n.log.Warn("not protected", "scaler", m.id.Name, "what", text)

@@ -83,6 +83,9 @@ func (r *rig) deps(cfg *Config) Deps {
 	settings.SpawnTimeout = 5 * time.Second // of real time, for a Create that hangs
 	return Deps{
 		Store: r.st, Config: cfg, Kinds: []backend.Kind{r.host.Kind()},
+		Load: func() (*Config, []Problem) {
+			return ParseConfig("scalers.yaml", []byte(r.config), LoadOptions{Kinds: []backend.Kind{r.host.Kind()}})
+		},
 		Host: backend.Host{NodeID: nodeID, Log: slog.New(slog.DiscardHandler)},
 		URL:  func() string { return "ws://here/ws" },
 		MintToken: func() (string, string, string) {

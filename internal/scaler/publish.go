@@ -97,7 +97,7 @@ func (n *Node) publishCaps(ctx context.Context) error {
 
 // setCaps changes nothing while this instance has not announced itself; the next tick tries again.
 func (n *Node) setCaps(ctx context.Context, tx *store.Tx) error {
-	c := n.d.Config
+	c := n.config
 	_, err := tx.SetInstanceCaps(ctx, db.SetInstanceCapsParams{
 		MaxAgents: c.GlobalMaxAgents, MaxCpuMilli: c.GlobalCap.CPUMilli, MaxMemBytes: c.GlobalCap.MemBytes, InstanceID: n.id,
 	})

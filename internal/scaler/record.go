@@ -118,6 +118,10 @@ func (n *Node) mint(j *job) {
 		j.planErr = fmt.Errorf("%w: labels of the row: %w", backend.ErrRefused, err)
 		return
 	}
+	if !j.scaler.has(r.LabelSet) { // a reload has taken it away; the job is placed anew
+		j.planErr = fmt.Errorf("%w: label set [%s] is no longer configured", backend.ErrNotReady, r.LabelSet)
+		return
+	}
 	j.spec.Token, j.hash, j.prefix = n.d.MintToken()
 	if j.spec.Launch, j.planErr = j.scaler.backend.Plan(j.spec); j.spec.Launch == nil {
 		j.spec.Launch = json.RawMessage(noLaunch)

@@ -119,7 +119,7 @@ func (n *Node) draining(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read own instance: %w", err)
 	}
-	c := n.d.Config
+	c := n.config
 	if self.GlobalMaxAgents == c.GlobalMaxAgents && self.GlobalMaxCpuMilli == c.GlobalCap.CPUMilli && self.GlobalMaxMemBytes == c.GlobalCap.MemBytes {
 		return self.Draining, nil
 	}

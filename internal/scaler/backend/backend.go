@@ -73,6 +73,12 @@ type Capabilities struct {
 // Preparer prepares the host once at start; an error makes the scaler not ready.
 type Preparer interface{ Prepare(context.Context) error }
 
+// Reloader takes up a changed entry without a restart. What it returns shares with this backend all that is known of agents, and replaces
+// it; this one only finishes what it has begun. An error changes nothing. A backend that has no Reload needs a restart for any change.
+type Reloader interface {
+	Reload(Entry) (Backend, error)
+}
+
 // Closer releases what a backend holds in this process (watchers, connections). Agents go on. It is called once, last.
 type Closer interface{ Close() error }
 

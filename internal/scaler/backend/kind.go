@@ -37,6 +37,8 @@ type Key struct {
 	Name string
 	Type KeyType
 	Doc  string
+	// Restart says that a change of the key waits for a restart of the server.
+	Restart bool
 }
 
 // Entry is one scaler of scalers.yaml, as its backend sees it.

@@ -13,25 +13,31 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// Backend is one bare-metal scaler on this host.
+// Backend is one bare-metal scaler on this host, as it is configured. It shares what is known of its agents with those that Reload
+// makes of it.
 type Backend struct {
+	*agents
 	entry   backend.Entry
+	user    *account // nil: the server's own
+	work    string   // folder of agents' workspaces; '' = inside their directories
+	sets    map[string]backend.Set
+	program string // the default executable, reachable for user; set by Prepare, guarded by mu
+}
+
+// agents is what is known of a scaler's agents.
+type agents struct {
 	host    backend.Host
 	log     *slog.Logger
-	user    *account // nil: the server's own
-	root    string   // folder of agents' directories
-	work    string   // folder of agents' workspaces; '' = inside their directories
+	root    string // folder of agents' directories
 	boot    string
 	cgroups string   // folder of agents' leaves, '' = none
 	held    *os.File // the folder, locked while this backend is open
 	noGroup string   // why there is none
-	sets    map[string]backend.Set
 	exits   chan string
 
 	mu      sync.Mutex
-	agents  map[string]*process // identified processes that are watched
+	watched map[string]*process // identified processes
 	locks   map[string]*agentLock
-	program string // the default executable, reachable for user; set by Prepare
 }
 
 // agentLock serialises Create and Delete of one agent.
@@ -44,35 +50,49 @@ type agentLock struct {
 const privateWork = "/var/tmp"
 
 func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
+	a := &agents{
+		host: h, log: h.Log.With("component", "baremetal", "scaler", e.Name), root: filepath.Join(h.Dir, "agents"),
+		exits: make(chan string, 256), watched: map[string]*process{}, locks: map[string]*agentLock{},
+	}
+	b, err := a.configured(e, f)
+	if err != nil {
+		return nil, err
+	}
+	if a.boot, err = bootID(); err != nil {
+		return nil, err
+	}
+	if a.cgroups, a.held, err = cgroupBase(h.NodeID); err != nil {
+		a.noGroup = err.Error()
+	} else if n := removeDeadFolders(context.Background(), a.cgroups); n > 0 {
+		a.log.Info("removed empty cgroups of dead nodes", "count", n)
+	}
+	if err := os.MkdirAll(a.root, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder of agents: %w", err)
+	}
+	return b, nil
+}
+
+// configured is the backend as an entry says.
+func (a *agents) configured(e backend.Entry, f facts) (*Backend, error) {
 	user, err := identity(e, f)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{
-		entry: e, host: h, user: user, log: h.Log.With("component", "baremetal", "scaler", e.Name),
-		root: filepath.Join(h.Dir, "agents"), work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{},
-		exits: make(chan string, 256), agents: map[string]*process{}, locks: map[string]*agentLock{}, program: h.Binary,
-	}
+	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary}
 	if b.work == "" && user != nil {
-		b.work = filepath.Join(privateWork, "kici-agents-"+short(h.NodeID))
+		b.work = filepath.Join(privateWork, "kici-agents-"+short(a.host.NodeID))
 	}
 	for _, s := range e.Sets {
 		if _, twice := b.sets[s.Key]; !twice { // the first of equals wins (CF-7)
 			b.sets[s.Key] = s
 		}
 	}
-	if b.boot, err = bootID(); err != nil {
-		return nil, err
-	}
-	if b.cgroups, b.held, err = cgroupBase(h.NodeID); err != nil {
-		b.noGroup = err.Error()
-	} else if n := removeDeadFolders(context.Background(), b.cgroups); n > 0 {
-		b.log.Info("removed empty cgroups of dead nodes", "count", n)
-	}
-	if err := os.MkdirAll(b.root, 0o700); err != nil {
-		return nil, fmt.Errorf("make folder of agents: %w", err)
-	}
 	return b, nil
+}
+
+// Reload implements backend.Reloader. Every key can change: an agent's record says where its things are.
+func (b *Backend) Reload(e backend.Entry) (backend.Backend, error) {
+	return b.configured(e, realFacts())
 }
 
 // Capabilities implements backend.Backend.
@@ -176,7 +196,7 @@ func (b *Backend) find(id string, r record) *process {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.agents[id]; p != nil && p.pid == r.Pid && p.start == r.Start {
+	if p := b.watched[id]; p != nil && p.pid == r.Pid && p.start == r.Start {
 		return p
 	}
 	p, err := openProcess(r.Pid, r.Start, func() { b.exited(id) })
@@ -192,10 +212,10 @@ func (b *Backend) find(id string, r record) *process {
 
 // keep remembers a process; mu is held.
 func (b *Backend) keep(id string, p *process) {
-	if old := b.agents[id]; old != nil {
+	if old := b.watched[id]; old != nil {
 		old.close()
 	}
-	b.agents[id] = p
+	b.watched[id] = p
 }
 
 // exited hints that an agent is dead.
@@ -213,9 +233,9 @@ func (b *Backend) Exits() <-chan string { return b.exits }
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for id, p := range b.agents {
+	for id, p := range b.watched {
 		p.close()
-		delete(b.agents, id)
+		delete(b.watched, id)
 	}
 	if b.cgroups != "" {
 		_ = os.Remove(b.cgroups) // it goes when it is empty; who needs it makes it again

@@ -87,9 +87,9 @@ func (b *Backend) end(ctx context.Context, id string, r record, grace time.Durat
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.agents[id]; p != nil {
+	if p := b.watched[id]; p != nil {
 		p.close()
-		delete(b.agents, id)
+		delete(b.watched, id)
 	}
 	return found, nil
 }

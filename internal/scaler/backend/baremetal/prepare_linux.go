@@ -134,4 +134,5 @@ var (
 	_ backend.Preparer = (*Backend)(nil)
 	_ backend.Watcher  = (*Backend)(nil)
 	_ backend.Closer   = (*Backend)(nil)
+	_ backend.Reloader = (*Backend)(nil)
 )

@@ -22,6 +22,7 @@ type Host struct {
 	OnDelete  func(context.Context, backend.Ref) error  // before anything is removed
 	OnList    func(scaler string) error                 // an error is List's
 	OnPrepare func(scaler string) error
+	OnReload  func(backend.Entry) error        // an error is Reload's
 	Start     func(backend.Spec) (stop func()) // runs an agent in this process until stop
 
 	mu     sync.Mutex
@@ -53,6 +54,16 @@ type Backend struct {
 	host   *Host
 	scaler string
 	exits  chan string
+}
+
+// Reload implements backend.Reloader.
+func (b *Backend) Reload(e backend.Entry) (backend.Backend, error) {
+	if b.host.OnReload != nil {
+		if err := b.host.OnReload(e); err != nil {
+			return nil, err
+		}
+	}
+	return &Backend{host: b.host, scaler: b.scaler, exits: b.exits}, nil
 }
 
 type launch struct {
