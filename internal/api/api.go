@@ -88,6 +88,7 @@ type Deps struct {
 	Orgs     orgs
 	Cluster  instances
 	Jobs     scheduledJobs
+	Node     node
 
 	Hub     hub
 	Checks  []diagnose.Check // of the server itself
@@ -139,6 +140,7 @@ func New(d Deps) *API {
 	a.huma = humago.New(a.mux, c)
 	a.runRoutes()
 	a.jobRoutes()
+	a.scalerRoutes()
 	a.queueRoutes()
 	a.checkRoutes()
 	a.clusterRoutes()

@@ -262,7 +262,7 @@ func newRig(t *testing.T, st *store.Store) *rig {
 	r.api = New(Deps{
 		Reads: read.New(st, read.Config{Now: time.Now, BaseURL: base, Logs: r.logs}), Auth: r.auth, Tokens: r.auth, AgentTokens: r.auth,
 		Runs: w.Runs, Start: r.intake, Sources: r.intake, Origins: r.intake, Secrets: r.boxed, Events: newEvents(st, w.Env), Registrations: r.registry, Registrar: r.registry, Hub: st, BaseURL: base,
-		Settings: newSettings(t, st, w.Env), Orgs: r.auth.Service, Cluster: cluster.NewDirectory(st, readtest.Node), Jobs: &jobs{},
+		Settings: newSettings(t, st, w.Env), Orgs: r.auth.Service, Cluster: cluster.NewDirectory(st, readtest.Node), Jobs: &jobs{}, Node: &nodes{},
 		Version: "1.2.3", Env: w.Env, Log: obs.Discard(),
 	})
 	r.server = httptest.NewServer(r.api)

@@ -52,6 +52,7 @@ var matrix = map[string]struct {
 	"GET /agents":                                {"scaler.read", anyToken},
 	"GET /agents/{agent}":                        {"scaler.read", anyToken},
 	"GET /scalers":                               {"scaler.read", anyToken},
+	"POST /scaler/reload":                        {"scaler.manage", operator},
 	"GET /sources":                               {"context.read", anyToken},
 	"GET /sources/{source}":                      {"context.read", anyToken},
 	"POST /sources":                              {"source.manage", unscoped},

@@ -109,10 +109,12 @@ type Server struct {
 	dispatch *dispatch.Dispatcher
 	fleet    *fleet.Fleet
 	scalers  *scaler.Config
-	node     *scaler.Node
-	logs     *logs.Store
-	metrics  *obs.Metrics
-	http     *http.Server
+
+	scalerFile, scalerPrint string // scalers.yaml, and its fingerprint when it was read
+	node                    *scaler.Node
+	logs                    *logs.Store
+	metrics                 *obs.Metrics
+	http                    *http.Server
 
 	registrations *registration.Service
 	schedules     *schedule.Service
@@ -351,7 +353,7 @@ func (s *Server) openSurfaces(context.Context) error {
 	a := api.New(api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
 		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Settings: s.settings, Orgs: s.access,
-		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Hub: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Node: s, Hub: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
 	})
 	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})

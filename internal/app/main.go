@@ -22,7 +22,8 @@ func Main(ctx context.Context, args []string) int {
 		Commands: func(c *console.Console) []*cobra.Command {
 			return []*cobra.Command{ServerCommand(), DemoCommand(c)}
 		},
-		Checks: hostChecks,
-		Agent:  func(*console.Console) *cobra.Command { return AgentCommand() },
+		Checks:  hostChecks,
+		Scalers: validateScalers,
+		Agent:   func(*console.Console) *cobra.Command { return AgentCommand() },
 	})
 }

@@ -72,14 +72,11 @@ func (s *Server) openConfig(context.Context) error {
 			s.log.Info("wrote a first scaler configuration", "component", "app", "file", path)
 		}
 	}
-	config, problems := scaler.LoadConfig(path, scaler.LoadOptions{Dir: s.o.ScalerDir, Kinds: s.kinds()})
-	for _, p := range problems {
-		if p.Warning {
-			s.log.Warn("scalers.yaml", "component", "scaler", "problem", p.Error())
-		}
-	}
+	s.scalerFile, s.scalerPrint = path, scaler.Fingerprint(path, s.o.ScalerDir)
+	config, problems := s.loadScalers()
+	s.warnScalers(problems)
 	if err := scaler.Errors(problems); err != nil {
-		return fmt.Errorf("the scaler configuration is not valid:\n%w", err)
+		return invalidScalers(err)
 	}
 	s.scalers = config
 	return nil
@@ -92,7 +89,7 @@ func (s *Server) openNode(context.Context) error {
 		return err
 	}
 	s.node, err = scaler.New(scaler.Deps{
-		Store: s.store, Config: s.scalers, Kinds: s.kinds(),
+		Store: s.store, Config: s.scalers, Load: s.loadScalers, Kinds: s.kinds(),
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 		},

@@ -79,6 +79,7 @@ func (s *Server) parts() []part {
 		{"event scanner", s.events.Scan},
 		{"checks", s.checks.Run},
 		{"node", s.node.Run},
+		{"scaler configuration", s.watchScalers},
 		{"dispatch", s.dispatch.Run},
 		{"gaps", func(ctx context.Context) error { return s.leader.While(ctx, s.ingress.FillGaps) }},
 		{"schedules", func(ctx context.Context) error { return s.leader.While(ctx, s.schedules.Run) }},

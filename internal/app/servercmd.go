@@ -119,8 +119,30 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 	}
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
+	defer reloadOnHangup(ctx, s)()
 	defer time.AfterFunc(startedWithin, service.GiveBack).Stop()
 	return s.Run(ctx)
+}
+
+// reloadOnHangup makes SIGHUP read scalers.yaml again (CF-17).
+func reloadOnHangup(ctx context.Context, s *Server) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+				s.ReloadScalers(ctx, false)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangup)
+		cancel()
+	}
 }
 
 // startedWithin is when what only the start needed (migrations, descriptions of routes, the program's pages for them) goes back to

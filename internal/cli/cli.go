@@ -44,6 +44,7 @@ type Injected struct {
 	Self     []string                                // the program itself, to be started again
 	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
 	Checks   doctorcmd.HostChecks                    // of "kici doctor", that need the server's rooms
+	Scalers  scalercmd.Check                         // of "kici scaler validate", likewise
 	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
 }
 
@@ -104,7 +105,7 @@ New here: "kici demo" shows everything in a minute. To set up: "kici server", th
 		&cobra.Group{ID: groupAdmit, Title: "Access and set-up:"},
 	)
 	group(root, groupWork, registrationcmd.New(c), schedulecmd.New(c))
-	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c))
+	group(root, groupWork, runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c, in.Scalers), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c))
 	group(root, groupAdmit, trustcmd.New(c))
 	group(root, groupWrite, workflowcmd.Commands(c)...)
 	group(root, groupAdmit, sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c))
@@ -128,7 +129,7 @@ func admin(c *console.Console, in Injected) *cobra.Command {
   kici admin runs list`, Short: "The operator's commands (the same as kici-admin)",
 	}
 	cmd.AddCommand(registrationcmd.New(c), schedulecmd.New(c), eventcmd.DeadLetters(c), trustcmd.New(c))
-	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c),
+	cmd.AddCommand(runcmd.New(c), jobcmd.New(c), jobcmd.Why(c), queuecmd.New(c), agents(c, in), scalercmd.New(c, in.Scalers), deliverycmd.New(c), eventcmd.New(c), checkcmd.New(c),
 		sourcecmd.New(c), secretcmd.New(c), tokencmd.New(c), accesscmd.New(c), doctorcmd.Diagnose(c), version(c))
 	cmd.AddCommand(operators(c)...)
 	return cmd

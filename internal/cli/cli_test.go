@@ -49,7 +49,16 @@ func scripted(args []string) int {
 func scriptedNow() time.Time { return start.Add(time.Hour) }
 
 func testInjected() Injected {
-	return Injected{Version: "1.2.3", Agent: func(*console.Console) *cobra.Command {
+	check := func(file, _ string) (string, []string, []client.ScalerProblem) {
+		if file == "bad.yaml" {
+			return file, []string{}, []client.ScalerProblem{
+				{File: file, Line: 4, Column: 5, Path: "scalers[0].maxAgnets", Message: "unknown key", Cure: "did you mean maxAgents?"},
+				{File: file, Line: 5, Column: 9, Message: "warm pools are not enforced yet", Warning: true},
+			}
+		}
+		return "/srv/kici/scalers.yaml", []string{"local", "gpu"}, []client.ScalerProblem{}
+	}
+	return Injected{Version: "1.2.3", Scalers: check, Agent: func(*console.Console) *cobra.Command {
 		return &cobra.Command{
 			Use: "agent", Short: "Run an agent", Long: "Run an agent.", Example: "  kici agent", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
@@ -264,6 +273,15 @@ func world() map[string]any {
 		"DELETE /agent-tokens/a1": map[string]bool{"revoked": true},
 		"GET /access-log":         client.AccessLog{},
 		"GET /diagnose":           client.Diagnosis{Status: "degraded", Checks: []client.DiagnosisCheck{{Name: "database", Status: "pass", Message: "sqlite answers"}, {Name: "disk", Status: "warn", Message: "1 GiB free", Cure: "make room"}}},
+		"POST /scaler/reload": client.ScalerReload{
+			Node: "n1", NodeName: "hydra", File: "/srv/kici/scalers.yaml", DryRun: true,
+			Changes: []client.ScalerChange{
+				{Change: "kept", Fields: []client.ScalerField{{Key: "globalMaxAgents", Old: "8", New: "12"}}},
+				{Name: "local", Type: "bare-metal", Change: "kept", Fields: []client.ScalerField{{Key: "runAs", Old: "", New: "ci"}, {Key: "enforceCgroups", Old: "", New: "true", Restart: true}}},
+				{Name: "gpu", Type: "bare-metal", Change: "added"}, {Name: "old", Type: "bare-metal", Change: "retired"},
+			},
+			Problems: []client.ScalerProblem{{File: "/srv/kici/scalers.yaml", Line: 12, Column: 5, Path: "scalers[1].warmPool", Message: "warm pools are not enforced yet", Warning: true}},
+		},
 		"GET /scalers": client.ScalerList{Scalers: []client.Scaler{{
 			Name: "local", Node: "n1", NodeName: "hydra", Type: "bare-metal", State: "backing off", StateText: "until 12:05:00 UTC after 3 failed launches: exec: no such file",
 			ActiveCount: 2, StartingCount: 1, MaxAgents: 4, UsedCPUMilli: 1500, CapCPUMilli: 4000, LabelSets: [][]string{{"linux"}, {"linux", "gpu"}},

@@ -148,6 +148,8 @@ func (l *loader) mainFile(file string, data []byte) {
 	l.entries(r, m["scalers"])
 }
 
+var fragmentTypes = []string{".yaml", ".yml"}
+
 // fragments appends the scalers arrays of a folder's files, by name (CF-2).
 func (l *loader) fragments(dir string) {
 	files, err := os.ReadDir(dir)
@@ -156,8 +158,7 @@ func (l *loader) fragments(dir string) {
 		return
 	}
 	for _, f := range files {
-		ext := filepath.Ext(f.Name())
-		if f.IsDir() || ext != ".yaml" && ext != ".yml" {
+		if f.IsDir() || !slices.Contains(fragmentTypes, filepath.Ext(f.Name())) {
 			continue
 		}
 		path := filepath.Join(dir, f.Name())

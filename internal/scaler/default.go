@@ -54,7 +54,7 @@ func DefaultConfig(o DefaultOptions) string {
 }
 
 const defaultText = `# How kici starts agents. kici wrote this file at its first start and never changes it: it is yours to edit.
-# Restart the server to apply a change. Every mistake is reported with its line.
+# A change is taken up within seconds. "kici scaler validate" names every mistake with its line, "kici scaler reload --dry-run" what will change.
 version: 1
 
 # All agents of this server together. Every agent counts until nothing of it is left.

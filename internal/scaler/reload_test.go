@@ -2,12 +2,15 @@ package scaler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/fake"
 	"github.com/kici-go/kici/internal/store/db"
@@ -136,6 +139,27 @@ func TestXS8ReloadIsAllOrNothing(t *testing.T) {
 		r.request("a")
 		r.tick()
 		r.want("a", "booting")
+	})
+}
+
+// TestXS12RolesAreReadOnce: what placement offers and what agents carry comes from one place, so a reload changes both together (CF-22).
+func TestXS12RolesAreReadOnce(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.tick()
+		if _, err := r.reload(strings.Replace(oneScaler, "maxAgents: 10", "maxAgents: 10, roles: [builder]", 1)); err != nil {
+			t.Fatal(err)
+		}
+		r.tick()
+		var spec placement.ScalerSpec
+		if err := json.Unmarshal([]byte(r.published()["one"].Spec), &spec); err != nil {
+			t.Fatal(err)
+		}
+		set := spec.LabelSets[0]
+		for _, labels := range [][]string{set.Enriched, set.AgentLabels} {
+			if !slices.Contains(labels, "kici:role:builder") || slices.Contains(labels, "kici:role:init-runner") {
+				t.Errorf("%v", labels)
+			}
+		}
 	})
 }
 

@@ -13,14 +13,18 @@ import (
 )
 
 // New returns the noun with its verbs.
-func New(c *console.Console) *cobra.Command {
+func New(c *console.Console, check Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:  "scaler",
 		Long: "Scalers start agents when jobs need them. They are configured in scalers.yaml in the server's data directory.",
 		Example: `  kici scaler list
-  kici scaler list --failures`, Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed",
+  kici scaler validate
+  kici scaler reload --dry-run`, Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed",
 	}
-	cmd.AddCommand(list(c))
+	cmd.AddCommand(list(c), reload(c))
+	if check != nil {
+		cmd.AddCommand(validate(c, check))
+	}
 	return cmd
 }
 

@@ -632,3 +632,41 @@ func TestAgentOutlivesAKilledServer(t *testing.T) {
 		}
 	}
 }
+
+// TestReload: agents of before and after a change are found and ended by what replaces the backend, wherever their things are.
+func TestReload(t *testing.T) {
+	r := newRig(t, false)
+	b := r.open("one")
+	_, old := r.create(b, "scaler-bare-metal-00000001")
+	r.up(old)
+	work := filepath.Join(t.TempDir(), "work")
+	options := backend.Options{keyAllowRoot: true, keyWorkDir: work}
+	set := backend.Set{Key: "linux", Labels: []string{"linux"}, Env: map[string]string{}}
+	next, err := b.Reload(backend.Entry{Name: "one", Options: options, Sets: []backend.Set{set}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := next.(*Backend)
+	if err := after.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, young := r.create(after, "scaler-bare-metal-00000002")
+	r.up(young)
+	if filepath.Dir(young.Work) != work || filepath.Dir(old.Work) == work {
+		t.Errorf("workspaces %s and %s", old.Work, young.Work)
+	}
+	for _, id := range []string{"scaler-bare-metal-00000001", "scaler-bare-metal-00000002"} {
+		if inst, ok := r.list(after, id); !ok || !inst.Running {
+			t.Errorf("%s: %+v", id, inst)
+		}
+		if err := r.delete(after, backend.Ref{AgentID: id}); err != nil && !errors.Is(err, backend.ErrNotFound) {
+			t.Errorf("%s: %v", id, err)
+		}
+		if _, ok := r.list(b, id); ok || len(marked(id)) > 0 {
+			t.Errorf("%s is left", id)
+		}
+	}
+	if left, _ := os.ReadDir(work); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
