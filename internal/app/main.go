@@ -6,7 +6,9 @@ import (
 
 	"github.com/kici-go/kici/internal/cli"
 	"github.com/kici-go/kici/internal/cli/console"
+	"github.com/kici-go/kici/internal/cli/scalercmd"
 	"github.com/kici-go/kici/internal/obs"
+	"github.com/kici-go/kici/internal/scaler"
 	"github.com/spf13/cobra"
 )
 
@@ -23,7 +25,7 @@ func Main(ctx context.Context, args []string) int {
 			return []*cobra.Command{ServerCommand(), DemoCommand(c)}
 		},
 		Checks:  hostChecks,
-		Scalers: validateScalers,
+		Scalers: scalercmd.File{Check: validateScalers, Schema: func() []byte { return scaler.Schema(backendKinds()) }},
 		Agent:   func(*console.Console) *cobra.Command { return AgentCommand() },
 	})
 }

@@ -44,7 +44,7 @@ type Injected struct {
 	Self     []string                                // the program itself, to be started again
 	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
 	Checks   doctorcmd.HostChecks                    // of "kici doctor", that need the server's rooms
-	Scalers  scalercmd.Check                         // of "kici scaler validate", likewise
+	Scalers  scalercmd.File                          // of "kici scaler validate" and "schema", likewise
 	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/cli/console"
+	"github.com/kici-go/kici/internal/cli/scalercmd"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in testdata/script")
@@ -58,7 +59,7 @@ func testInjected() Injected {
 		}
 		return "/srv/kici/scalers.yaml", []string{"local", "gpu"}, []client.ScalerProblem{}
 	}
-	return Injected{Version: "1.2.3", Scalers: check, Agent: func(*console.Console) *cobra.Command {
+	return Injected{Version: "1.2.3", Scalers: scalercmd.File{Check: check, Schema: func() []byte { return []byte("{}\n") }}, Agent: func(*console.Console) *cobra.Command {
 		return &cobra.Command{
 			Use: "agent", Short: "Run an agent", Long: "Run an agent.", Example: "  kici agent", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
@@ -278,7 +279,8 @@ func world() map[string]any {
 			Changes: []client.ScalerChange{
 				{Change: "kept", Fields: []client.ScalerField{{Key: "globalMaxAgents", Old: "8", New: "12"}}},
 				{Name: "local", Type: "bare-metal", Change: "kept", Fields: []client.ScalerField{{Key: "runAs", Old: "", New: "ci"}, {Key: "enforceCgroups", Old: "", New: "true", Restart: true}}},
-				{Name: "gpu", Type: "bare-metal", Change: "added"}, {Name: "old", Type: "bare-metal", Change: "retired"},
+				{Name: "gpu", Type: "bare-metal", Change: "added"},
+				{Name: "old", Type: "bare-metal", Change: "retired"},
 			},
 			Problems: []client.ScalerProblem{{File: "/srv/kici/scalers.yaml", Line: 12, Column: 5, Path: "scalers[1].warmPool", Message: "warm pools are not enforced yet", Warning: true}},
 		},

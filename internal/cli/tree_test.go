@@ -97,7 +97,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 // noDocument are the commands that print no document: programs that run until they are stopped, texts that are documents of their
 // own, and what only a person or a shell looks at.
 var noDocument = []string{
-	"agent", "run guard", "docs man", "docs markdown", "docs commands", "schema", "run local", "run watch", "doctor",
+	"agent", "run guard", "docs man", "docs markdown", "docs commands", "schema", "scaler schema", "run local", "run watch", "doctor",
 	"init", "validate", "compile", "scaler validate", // of files; their own tests look at every format
 	"login", "webhook send", "source install-hook",
 	"job add", // of a running step; stepcmd's tests

@@ -14,6 +14,26 @@ import (
 // read and the names of the scalers in it.
 type Check func(file, dir string) (read string, scalers []string, problems []client.ScalerProblem)
 
+// File is what this program knows of scalers.yaml.
+type File struct {
+	Check  Check
+	Schema func() []byte // the JSON Schema
+}
+
+func schema(c *console.Console, text func() []byte) *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of scalers.yaml, for editors",
+		Long:    "Print the JSON Schema of scalers.yaml. It catches most mistakes while they are typed; kici scaler validate catches all.",
+		Example: "  kici scaler schema > scalers.schema.json\n  # and in scalers.yaml: # yaml-language-server: $schema=scalers.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := c.Out.Write(text())
+			return err
+		},
+	}
+}
+
 type validated struct {
 	File     string                 `json:"file"`
 	Valid    bool                   `json:"valid"`

@@ -13,7 +13,7 @@ import (
 )
 
 // New returns the noun with its verbs.
-func New(c *console.Console, check Check) *cobra.Command {
+func New(c *console.Console, file File) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:  "scaler",
 		Long: "Scalers start agents when jobs need them. They are configured in scalers.yaml in the server's data directory.",
@@ -22,8 +22,8 @@ func New(c *console.Console, check Check) *cobra.Command {
   kici scaler reload --dry-run`, Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed",
 	}
 	cmd.AddCommand(list(c), reload(c))
-	if check != nil {
-		cmd.AddCommand(validate(c, check))
+	if file.Check != nil {
+		cmd.AddCommand(validate(c, file.Check), schema(c, file.Schema))
 	}
 	return cmd
 }
