@@ -5,11 +5,15 @@ import (
 	"strings"
 )
 
-// NormalizeLabels returns labels lower-cased, trimmed, without empties and duplicates, sorted (SC-3).
+// NormalizeLabels returns labels lower-cased, trimmed, without empties and duplicates, sorted (SC-3). Regular expressions of selectors
+// (IsLabelPattern) keep their case, which has a meaning in them.
 func NormalizeLabels(labels []string) []string {
 	out := make([]string, 0, len(labels))
 	for _, l := range labels {
-		if l = strings.ToLower(strings.TrimSpace(l)); l != "" {
+		if l = strings.TrimSpace(l); !isLabelRegexp(l) {
+			l = strings.ToLower(l)
+		}
+		if l != "" {
 			out = append(out, l)
 		}
 	}
@@ -19,26 +23,6 @@ func NormalizeLabels(labels []string) []string {
 
 // LabelKey is the normalised form as one string, "" for none (SC-3).
 func LabelKey(labels []string) string { return strings.Join(NormalizeLabels(labels), ",") }
-
-// HasAll reports whether every label of want is in have; both must be normalised.
-func HasAll(have, want []string) bool {
-	for _, w := range want {
-		if _, ok := slices.BinarySearch(have, w); !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// HasAny reports whether some label of want is in have; both must be normalised.
-func HasAny(have, want []string) bool {
-	for _, w := range want {
-		if _, ok := slices.BinarySearch(have, w); ok {
-			return true
-		}
-	}
-	return false
-}
 
 // PlatformLabels are the routing labels of an operating system and architecture in Go's names (SC-7).
 func PlatformLabels(goos, goarch string) []string {

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +101,30 @@ func TestDecide(t *testing.T) {
 		{"excluded label", func(w *world) {
 			w.static("s1", "linux", "old")
 			w.jobs("a", 1, ids("j", 1), "linux").Exclude = []string{"old"}
+		}, ""},
+		{"QUE-5 patterns of labels", func(w *world) {
+			w.static("s1", "linux", "gpu-a100")
+			w.static("s2", "linux", "zone-c")
+			w.jobs("a", 1, ids("j", 2), "linux", "gpu-*")
+			w.jobs("b", 2, ids("k", 2), "/^zone-[bc]$/")
+		}, "j00→s1 k00→s2"},
+		{"QUE-5 an excluded pattern", func(w *world) {
+			w.static("s1", "linux", "spot-1")
+			w.static("s2", "linux")
+			w.jobs("a", 1, ids("j", 2), "linux").Exclude = []string{"spot-*"}
+		}, "j00→s2"},
+		{"QUE-5 a pattern and a scaler", func(w *world) {
+			w.scaler("plain", 4, "linux")
+			w.scaler("gpu", 4, "linux", "gpu-t4")
+			w.jobs("a", 1, ids("j", 1), "/gpu-.4/")
+		}, "j00⇒gpu"},
+		{"a pattern does not open a gate", func(w *world) {
+			w.static("s1", "linux", "gpu").Gate = []string{"gpu"}
+			w.jobs("a", 1, ids("j", 1), "linux", "g*")
+		}, ""},
+		{"a pattern that cannot be read matches nothing", func(w *world) {
+			w.static("s1", "linux")
+			w.jobs("a", 1, ids("j", 1), "/(/")
 		}, ""},
 		{"other organisation", func(w *world) {
 			w.static("s1", "linux").OrgID = "else"
@@ -328,7 +353,24 @@ func checkInvariants(t testing.TB, s Snapshot, d Decisions) {
 }
 
 func fits(sh *Shape, have, gate []string) bool {
-	return ci.HasAll(have, sh.Labels) && ci.HasAll(sh.Labels, gate) && !ci.HasAny(have, sh.Exclude)
+	has := func(element string) bool {
+		if slices.Contains(have, element) {
+			return true
+		}
+		matches, err := ci.CompileLabelPattern(element)
+		return ci.IsLabelPattern(element) && err == nil && slices.ContainsFunc(have, matches)
+	}
+	for _, l := range sh.Labels {
+		if !has(l) {
+			return false
+		}
+	}
+	for _, g := range gate {
+		if !slices.Contains(sh.Labels, g) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(sh.Exclude, has)
 }
 
 func checkCaps(t testing.TB, s Snapshot, d Decisions, serve func(string), jobs map[string]*Shape) {

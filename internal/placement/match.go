@@ -9,21 +9,34 @@ import (
 // Matching is done on bit sets over the labels that some shape names (D30): a label that no shape asks for or excludes
 // cannot decide anything, except as a gate, where it makes the offer unusable for every shape.
 
-// universe numbers the labels that shapes name.
+// universe numbers the labels, and the patterns of labels, that shapes name. An offer has a pattern when one of its labels matches.
 type universe struct {
-	index map[string]int
-	names []string
-	words int
+	index    map[string]int
+	names    []string
+	words    int
+	patterns []pattern
+	known    map[string][]int // by label, the patterns that it matches
+}
+
+type pattern struct {
+	index   int
+	matches func(label string) bool
 }
 
 func newUniverse(shapes []Shape) universe {
-	u := universe{index: map[string]int{}}
+	u := universe{index: map[string]int{}, known: map[string][]int{}}
 	add := func(labels []string) {
 		for _, l := range labels {
-			if _, ok := u.index[l]; !ok {
-				u.index[l] = len(u.names)
-				u.names = append(u.names, l)
+			if _, ok := u.index[l]; ok {
+				continue
 			}
+			u.index[l] = len(u.names)
+			if ci.IsLabelPattern(l) {
+				if matches, err := ci.CompileLabelPattern(l); err == nil { // else nothing has it
+					u.patterns = append(u.patterns, pattern{len(u.names), matches})
+				}
+			}
+			u.names = append(u.names, l)
 		}
 	}
 	for i := range shapes {
@@ -86,8 +99,29 @@ type offer struct {
 
 func (u universe) offer(labels, gate []string) offer {
 	have, _ := u.set(labels)
+	if len(u.patterns) > 0 {
+		for _, l := range labels {
+			for _, i := range u.matching(l) {
+				have[i/64] |= 1 << (i % 64)
+			}
+		}
+	}
 	g, complete := u.set(gate)
 	return offer{have: have, gate: g, closed: !complete, gateNames: gate, size: len(labels)}
+}
+
+// matching are the patterns that a label matches.
+func (u universe) matching(label string) []int {
+	found, ok := u.known[label]
+	if !ok {
+		for _, p := range u.patterns {
+			if p.matches(label) {
+				found = append(found, p.index)
+			}
+		}
+		u.known[label] = found
+	}
+	return found
 }
 
 // demand is what one shape asks for.
@@ -99,7 +133,7 @@ func (u universe) demand(s *Shape) demand {
 	return demand{want, exclude}
 }
 
-// match reports whether o may serve d: SC-11, exact labels only.
+// match reports whether o may serve d (SC-11, QUE-5). A gate asks for its very label: a pattern does not open it.
 func (d demand) match(o *offer) bool {
 	return !o.closed && d.want.within(o.have) && o.gate.within(d.want) && !d.exclude.meets(o.have)
 }

@@ -13,6 +13,16 @@ import (
 
 var someLabels = []string{"arm64", "docker", "gpu", "linux", "macos", "ssd"}
 
+var somePatterns = []string{"*u*", "/^(linux|macos)$/", "arm*"}
+
+// wishesGen draws what a job asks for: labels, and sometimes patterns of them.
+func wishesGen(max int) *rapid.Generator[[]string] {
+	return rapid.Custom(func(t *rapid.T) []string {
+		from := rapid.SampledFrom(slices.Concat(someLabels, someLabels, somePatterns))
+		return ci.NormalizeLabels(rapid.SliceOfN(from, 0, max).Draw(t, "wishes"))
+	})
+}
+
 func labelsGen(max int) *rapid.Generator[[]string] {
 	return rapid.Custom(func(t *rapid.T) []string {
 		return ci.NormalizeLabels(rapid.SliceOfN(rapid.SampledFrom(someLabels), 0, max).Draw(t, "labels"))
@@ -80,7 +90,7 @@ func snapshots(t *rapid.T) Snapshot {
 	}
 	shapes := rapid.IntRange(1, 4).Draw(t, "shapes")
 	for k := range shapes {
-		sh := Shape{Key: fmt.Sprint("k", k), OrgID: orgs.Draw(t, "shape org"), Labels: labelsGen(2).Draw(t, "want"), Exclude: labelsGen(1).Draw(t, "exclude"), Claim: ci.Claim{Requests: amount(t, "claim")}}
+		sh := Shape{Key: fmt.Sprint("k", k), OrgID: orgs.Draw(t, "shape org"), Labels: wishesGen(2).Draw(t, "want"), Exclude: wishesGen(1).Draw(t, "exclude"), Claim: ci.Claim{Requests: amount(t, "claim")}}
 		for j := k; j < jobs; j += shapes {
 			sh.Jobs = append(sh.Jobs, Job{ID: fmt.Sprintf("j%02d", j), RunID: "r", QueuedAt: rapid.Int64Range(0, 5).Draw(t, "queued")})
 		}

@@ -107,10 +107,15 @@ func badSelector(written []string, o Outcome) string {
 			return fmt.Sprintf("the label %q is longer than %d bytes", clip(l, 40), maxLabelBytes)
 		}
 	}
-	for _, l := range o.Labels {
-		if slices.Contains(o.Exclude, l) {
-			return fmt.Sprintf("runs-on both requires and excludes the label %q", l)
+	for _, l := range slices.Concat(o.Labels, o.Exclude) {
+		if ci.IsLabelPattern(l) {
+			if _, err := ci.CompileLabelPattern(l); err != nil {
+				return "runs-on: " + err.Error()
+			}
 		}
+	}
+	if l := ci.SelectorConflict(o.Labels, o.Exclude); l != "" {
+		return fmt.Sprintf("runs-on both requires and excludes the label %q", l)
 	}
 	return ""
 }

@@ -200,6 +200,8 @@ func TestXC20CorruptIsNotMissing(t *testing.T) {
 		change(func(w *lock.Workflow) { w.Jobs[0].If = "1 +" }):                                        "arithmetic",
 		change(func(w *lock.Workflow) { w.Jobs[0].Env = map[string]string{"A": "${{ q }}"} }):          "unknown context",
 		change(func(w *lock.Workflow) { w.Jobs[0].RunsOn.Exclude = []string{"LINUX"} }):                "both required and excluded",
+		change(func(w *lock.Workflow) { w.Jobs[0].RunsOn.Exclude = []string{"/^lin/"} }):               "both required and excluded",
+		change(func(w *lock.Workflow) { w.Jobs[0].RunsOn.Exclude = []string{"/(/"} }):                  "label pattern",
 		change(func(w *lock.Workflow) { w.Jobs[0].RunsOn.Labels = nil }):                               "no label",
 		change(func(w *lock.Workflow) { w.On[0].Branches = []string{"["} }):                            "invalid pattern",
 		change(func(w *lock.Workflow) { w.On[0].Match = map[string]any{"$.a": "/(/"} }):                "invalid pattern",

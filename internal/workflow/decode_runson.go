@@ -36,11 +36,8 @@ func (d *decoder) runsOn(v value) lock.Selector {
 	if len(s.Labels) == 0 && d.errors == before {
 		d.errorf(v, "write linux, or another label of your scalers", "runs-on names no label")
 	}
-	required := ci.NormalizeLabels(s.Labels)
-	for _, l := range ci.NormalizeLabels(s.Exclude) {
-		if ci.HasAny(required, []string{l}) {
-			d.errorf(v, "remove it from one of them", "label %q is both required and excluded", l)
-		}
+	if l := ci.SelectorConflict(s.Labels, s.Exclude); l != "" {
+		d.errorf(v, "remove it from one of them", "label %q is both required and excluded", l)
 	}
 	return s
 }
@@ -75,6 +72,9 @@ func checkLabel(s string) error {
 	switch {
 	case len(s) > maxLabel && plain:
 		return fmt.Errorf("label %q is longer than %d bytes", short(s), maxLabel)
+	case plain && ci.IsLabelPattern(s):
+		_, err := ci.CompileLabelPattern(s)
+		return err
 	case plain && strings.ContainsAny(s, ",\n\r\t\x00"):
 		return fmt.Errorf("label %q contains a comma or a control character", short(s))
 	case strings.TrimSpace(s) == "":

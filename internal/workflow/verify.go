@@ -160,11 +160,8 @@ func (v *verifier) labels(at string, s lock.Selector) {
 		v.fail(at, checkLabel(l))
 		v.text(at, l, scopeReady)
 	}
-	required := ci.NormalizeLabels(s.Labels)
-	for _, l := range s.Exclude {
-		if ci.HasAny(required, ci.NormalizeLabels([]string{l})) {
-			v.errorf(at, "label %q is both required and excluded", short(l))
-		}
+	if l := ci.SelectorConflict(s.Labels, s.Exclude); l != "" {
+		v.errorf(at, "label %q is both required and excluded", short(l))
 	}
 }
 
