@@ -62,6 +62,7 @@ type NewToken struct {
 	Role       string     `json:"role"`
 	RoutingKey string     `json:"routingKey,omitempty"`
 	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`
+	Subject    string     `json:"subject,omitempty"` // whom it stands for
 }
 
 // CreateToken creates an admin token.

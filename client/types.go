@@ -337,6 +337,7 @@ type Token struct {
 	Label      string   `json:"label,omitempty"`
 	Role       string   `json:"role,omitempty"`
 	RoutingKey string   `json:"routingKey,omitempty"`
+	Subject    string   `json:"subject,omitempty"` // whom it stands for
 	AgentID    string   `json:"agentId,omitempty"`
 	Prefix     string   `json:"prefix,omitempty"`
 	Labels     []string `json:"labels,omitempty"`

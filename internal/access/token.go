@@ -17,6 +17,7 @@ type NewToken struct {
 	Role       Role
 	RoutingKey string // "" = every source
 	ExpiresAt  int64  // 0 = never
+	Subject    string // whom it stands for, at most 255 characters; nothing is decided by it
 }
 
 // CreateToken makes an admin token of the caller's organisation. The token itself is returned once and never stored.
@@ -30,7 +31,7 @@ func (s *Service) CreateToken(ctx context.Context, by Principal, n NewToken) (to
 	err = s.st.Write(ctx, func(tx *store.Tx) error {
 		if _, err := tx.InsertAdminToken(ctx, db.InsertAdminTokenParams{
 			ID: id, OrgID: by.OrgID, Label: n.Label, Role: string(n.Role), TokenHash: hash, RoutingKey: nullText(n.RoutingKey),
-			CreatedAt: tx.Now(), ExpiresAt: sql.NullInt64{Int64: n.ExpiresAt, Valid: n.ExpiresAt != 0},
+			CreatedAt: tx.Now(), ExpiresAt: sql.NullInt64{Int64: n.ExpiresAt, Valid: n.ExpiresAt != 0}, Subject: n.Subject,
 		}); err != nil {
 			return err
 		}
@@ -49,6 +50,8 @@ func (s *Service) checkNewToken(by Principal, n NewToken) error {
 	switch {
 	case strings.TrimSpace(n.Label) == "" || length > 255:
 		return fmt.Errorf("%w: label needs 1 to 255 characters", ErrInvalid)
+	case utf8.RuneCountInString(n.Subject) > 255:
+		return fmt.Errorf("%w: subject has more than 255 characters", ErrInvalid)
 	case !n.Role.Valid():
 		return fmt.Errorf("%w: role %q does not exist, use owner, admin or auditor", ErrInvalid, n.Role)
 	case n.ExpiresAt != 0 && n.ExpiresAt <= s.env.NowMs():

@@ -20,9 +20,12 @@ func TestAuthenticate(t *testing.T) {
 				t.Errorf("%q: %v", bad, err)
 			}
 		}
-		token, row, err := f.CreateToken(ctx, f.owner, NewToken{Label: "ci", Role: Auditor, RoutingKey: "rk", ExpiresAt: f.now.Load() + 1000})
+		token, row, err := f.CreateToken(ctx, f.owner, NewToken{Label: "ci", Role: Auditor, RoutingKey: "rk", ExpiresAt: f.now.Load() + 1000, Subject: "ada@example.org"})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if row.Subject != "ada@example.org" {
+			t.Errorf("subject %q", row.Subject)
 		}
 		if row.TokenHash == token || strings.Contains(fmt.Sprint(row), token) {
 			t.Error("the token itself is stored")
@@ -76,6 +79,7 @@ func TestCreateTokenLimits(t *testing.T) {
 		"no label":      {f.owner, NewToken{Role: Admin}, ErrInvalid},
 		"blank label":   {f.owner, NewToken{Label: "  ", Role: Admin}, ErrInvalid},
 		"long label":    {f.owner, NewToken{Label: strings.Repeat("x", 256), Role: Admin}, ErrInvalid},
+		"long subject":  {f.owner, NewToken{Label: "x", Role: Admin, Subject: strings.Repeat("x", 256)}, ErrInvalid},
 		"no role":       {f.owner, NewToken{Label: "x"}, ErrInvalid},
 		"odd role":      {f.owner, NewToken{Label: "x", Role: "king"}, ErrInvalid},
 		"past":          {f.owner, NewToken{Label: "x", Role: Admin, ExpiresAt: f.now.Load()}, ErrInvalid},

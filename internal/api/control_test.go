@@ -303,3 +303,38 @@ func TestAccessLogFilters(t *testing.T) {
 		}
 	})
 }
+
+// A change whose path does not name what it concerns says it in the access log, also when it is refused (AUD-2); secrets never
+// stand there (AUD-6).
+func TestChangesSayWhatTheyConcern(t *testing.T) {
+	r := newRig(t, storetest.SQLite(t))
+	for _, c := range []struct {
+		method, path, body string
+		want               map[string]any // a value nil is any
+	}{
+		{"POST", "/tokens", `{"label":"ci","role":"admin"}`, map[string]any{"label": "ci", "role": access.Admin, "id": nil}},
+		{"POST", "/tokens", `{"label":" ","role":"admin"}`, map[string]any{"label": " "}},
+		{"POST", "/sources", `{"kind":"generic","name":"hooks","secret":"hidden-secret","options":{}}`, map[string]any{"name": "hooks", "kind": "generic"}},
+		{"POST", "/sources", `{"kind":"odd","name":"hooks","secret":"hidden-secret"}`, map[string]any{"name": "hooks", "kind": "odd"}},
+		{"POST", "/runs", `{"source":"nowhere","workflow":"ci","inputs":{"x":"hidden-secret"}}`, map[string]any{"source": "nowhere", "workflow": "ci"}},
+		{"POST", "/events/emit", `{"name":"kici.forged","payload":{"x":"hidden-secret"}}`, map[string]any{"event": "kici.forged"}},
+		{"PUT", "/secrets/DEPLOY?scope=repo/acme/shop", `{"value":"hidden-secret"}`, map[string]any{"scope": "repo/acme/shop"}},
+		{"DELETE", "/secrets/DEPLOY?scope=repo/acme/shop", "", map[string]any{"scope": "repo/acme/shop"}},
+		{"POST", "/queue/clear", `{}`, map[string]any{"dryRun": true}},
+		{"POST", "/queue/clear", `{"confirm":true}`, map[string]any{"dryRun": false, "runs": nil}},
+		{"POST", "/execution/purge-stale", `{"confirm":true}`, map[string]any{"dryRun": false, "runs": nil}},
+		{"POST", "/registrations/refresh", `{"source":"nowhere"}`, map[string]any{"source": "nowhere"}},
+	} {
+		status, text := r.do(c.method, admin+c.path, "owner", c.body)
+		e := r.auth.last()
+		for key, want := range c.want {
+			got, said := e.Meta[key]
+			if !said || want != nil && got != want {
+				t.Errorf("%s %s: %s is recorded as %v in %+v; %d %s", c.method, c.path, key, got, e, status, text)
+			}
+		}
+		if text := fmt.Sprintf("%+v", e); strings.Contains(text, "hidden-secret") {
+			t.Errorf("%s %s: %s", c.method, c.path, text)
+		}
+	}
+}

@@ -21,10 +21,12 @@ func (a *API) secretRoutes() {
 			}
 		},
 		) (stored, error) {
+			c.note("scope", in.Scope)
 			return stored{true}, a.d.Secrets.Set(ctx, c.Scope.OrgID, in.Scope, in.Key, in.Body.Value)
 		})
 	handle(a, del("/secrets/{key}", "Delete a secret").global(), right{"secret.delete", "secret.delete"},
 		func(ctx context.Context, c *caller, in *SecretRef) (deleted, error) {
+			c.note("scope", in.Scope)
 			return deleted{true}, a.d.Secrets.Delete(ctx, c.Scope.OrgID, in.Scope, in.Key)
 		})
 }
@@ -133,15 +135,19 @@ type newTokenInput struct {
 		Role       string     `json:"role" enum:"owner,admin,auditor"`
 		RoutingKey string     `json:"routingKey,omitempty" maxLength:"300" doc:"Limits the token to one source"`
 		ExpiresAt  *time.Time `json:"expiresAt,omitempty"`
+		Subject    string     `json:"subject,omitempty" maxLength:"255" doc:"Whom it stands for; nothing is decided by it"`
 	}
 }
 
 func (a *API) createToken(ctx context.Context, c *caller, in *newTokenInput) (client.Created, error) {
-	n := access.NewToken{Label: in.Body.Label, Role: access.Role(in.Body.Role), RoutingKey: in.Body.RoutingKey}
+	n := access.NewToken{Label: in.Body.Label, Role: access.Role(in.Body.Role), RoutingKey: in.Body.RoutingKey, Subject: in.Body.Subject}
 	if in.Body.ExpiresAt != nil {
 		n.ExpiresAt = in.Body.ExpiresAt.UnixMilli()
 	}
+	c.note("label", n.Label)
+	c.note("role", n.Role)
 	token, row, err := a.d.Tokens.CreateToken(ctx, c.Principal, n)
+	c.note("id", row.ID)
 	return client.Created{ID: row.ID, Token: token, Label: row.Label, Role: row.Role}, err
 }
 
@@ -150,7 +156,7 @@ func (a *API) listTokens(ctx context.Context, c *caller, _ *struct{}) (client.To
 	out := client.TokenList{Tokens: make([]client.Token, len(rows))}
 	for i, x := range rows {
 		out.Tokens[i] = client.Token{
-			ID: x.ID, Type: "admin", Label: x.Label, Role: x.Role, RoutingKey: x.RoutingKey.String, CreatedAt: client.TimeOf(x.CreatedAt),
+			ID: x.ID, Type: "admin", Label: x.Label, Role: x.Role, RoutingKey: x.RoutingKey.String, Subject: x.Subject, CreatedAt: client.TimeOf(x.CreatedAt),
 			ExpiresAt: instant(x.ExpiresAt.Int64), RevokedAt: instant(x.RevokedAt.Int64), LastUsedAt: instant(x.LastUsedAt.Int64),
 		}
 	}
@@ -177,6 +183,8 @@ func (a *API) createAgentToken(ctx context.Context, c *caller, in *newAgentToken
 	if err != nil {
 		return createdAgentToken{}, err
 	}
+	c.note("id", row.ID)
+	c.note("labels", labelsOf(row))
 	return createdAgentToken{
 		Created:   client.Created{ID: row.ID, Token: token, Prefix: row.Prefix, Labels: labelsOf(row), Type: row.Type},
 		CreatedAt: client.TimeOf(row.CreatedAt),

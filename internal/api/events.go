@@ -96,6 +96,7 @@ func (a *API) emitEvent(ctx context.Context, c *caller, in *emitInput) (client.E
 		OrgID: c.Scope.OrgID, Name: in.Body.Name, Payload: in.Body.Payload, TargetRepos: in.Body.TargetRepos, Actor: actor(c), RequestID: in.Key,
 		RoutingKey: c.Scope.RoutingKey,
 	}
+	c.note("event", in.Body.Name)
 	ref := in.Body.Source
 	if ref == "" {
 		ref = c.Scope.RoutingKey
@@ -108,6 +109,7 @@ func (a *API) emitEvent(ctx context.Context, c *caller, in *emitInput) (client.E
 		f.RoutingKey, f.Repo = s.RoutingKey, s.Repo
 	}
 	id, err := a.d.Events.EmitFromOperator(ctx, f)
+	c.note("id", id)
 	return client.EmittedEvent{EventID: id}, eventFailure(err)
 }
 
@@ -169,10 +171,13 @@ func (a *API) addTrust(ctx context.Context, c *caller, in *newTrustInput) (clien
 	if t.TargetRoutingKey, t.TargetRepo, err = a.side(ctx, c, b.TargetRoutingKey, b.TargetRepo, "targetRepo"); err != nil {
 		return client.Trust{}, err
 	}
+	c.note("source", t.SourceRepo)
+	c.note("target", t.TargetRepo)
 	row, _, err := a.d.Events.AddTrust(ctx, t)
 	if err != nil {
 		return client.Trust{}, eventFailure(err)
 	}
+	c.note("id", row.ID)
 	return read.TrustOf(row), nil
 }
 

@@ -102,6 +102,8 @@ type newSourceInput struct{ Body client.NewSource }
 
 func (a *API) addSource(ctx context.Context, c *caller, in *newSourceInput) (client.AddedSource, error) {
 	b := in.Body
+	c.note("name", b.Name)
+	c.note("kind", b.Kind)
 	var added ingress.Added
 	var err error
 	switch b.Kind {
@@ -123,6 +125,7 @@ func (a *API) addSource(ctx context.Context, c *caller, in *newSourceInput) (cli
 	if err != nil {
 		return client.AddedSource{}, err
 	}
+	c.note("id", added.Source.ID)
 	s, err := a.d.Reads.Source(ctx, c.Scope, added.Source.ID)
 	return client.AddedSource{Source: s, Secret: added.Secret, Warnings: added.Warnings}, err
 }
@@ -166,6 +169,7 @@ func (a *API) trigger(ctx context.Context, c *caller, in *triggerInput) (client.
 	if err != nil {
 		return client.Triggered{}, err
 	}
+	c.note("ref", in.Body.Ref)
 	id, err := a.d.Start.Trigger(ctx, ingress.TriggerRequest{OrgID: c.Scope.OrgID, Source: s.Name, Ref: in.Body.Ref, By: actor(c)})
 	return client.Triggered{DeliveryID: id}, err
 }

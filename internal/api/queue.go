@@ -23,10 +23,13 @@ type clearInput struct {
 
 func (a *API) clearQueue(ctx context.Context, c *caller, in *clearInput) (client.ClearedQueue, error) {
 	dry := in.Body == nil || !in.Body.Confirm
+	c.note("dryRun", dry)
 	res, err := a.d.Runs.ClearQueue(ctx, run.ClearRequest{OrgID: c.Scope.OrgID, By: actor(c), DryRun: dry})
 	if err != nil {
 		return client.ClearedQueue{}, err
 	}
+	c.note("runs", res.Runs)
+	c.note("jobs", res.Jobs)
 	return client.ClearedQueue{DryRun: dry, Runs: res.Runs, Jobs: res.Jobs}, nil
 }
 
@@ -54,10 +57,12 @@ func (a *API) purgeStale(ctx context.Context, c *caller, in *purgeInput) (client
 	if req.Idle < leastIdle {
 		return client.PurgedRuns{}, badRequest("idleMs: a run must have stood still for at least %d ms", leastIdle.Milliseconds())
 	}
+	c.note("dryRun", req.DryRun)
 	runs, err := a.d.Runs.PurgeStale(ctx, req)
 	if err != nil {
 		return client.PurgedRuns{}, err
 	}
+	c.note("runs", len(runs))
 	out := client.PurgedRuns{DryRun: req.DryRun, Runs: make([]client.StandingRun, len(runs))}
 	for i, r := range runs {
 		out.Runs[i] = client.StandingRun{

@@ -34,6 +34,7 @@ func (a *API) registrationRoutes() {
 		})
 	handle(a, post("/registrations/register-manual", "Register workflows of a commit; others stay"), right{"context.update", "registration.register"},
 		func(ctx context.Context, c *caller, in *struct{ Body client.NewRegistration }) (client.Registered, error) {
+			c.note("source", in.Body.Source)
 			s, err := a.d.Reads.Source(ctx, c.Scope, in.Body.Source)
 			if err != nil {
 				return client.Registered{}, err
@@ -45,6 +46,7 @@ func (a *API) registrationRoutes() {
 		})
 	handle(a, post("/registrations/refresh", "Make the workflows of a source's default branch its registrations"), right{"context.update", "registration.refresh"},
 		func(ctx context.Context, c *caller, in *refreshInput) (client.Registered, error) {
+			c.note("source", in.Body.Source)
 			s, err := a.d.Reads.Source(ctx, c.Scope, in.Body.Source)
 			if err != nil {
 				return client.Registered{}, err

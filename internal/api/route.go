@@ -79,6 +79,14 @@ type caller struct {
 	meta map[string]any // what the handler wants recorded; never secrets (AUD-6)
 }
 
+// note adds to what is recorded of the request: names and ids, never secrets. Say it before the deed, so that a refusal says it too.
+func (c *caller) note(key string, value any) {
+	if c.meta == nil {
+		c.meta = map[string]any{}
+	}
+	c.meta[key] = value
+}
+
 type callerKey struct{}
 
 func callerOf(ctx context.Context) *caller {

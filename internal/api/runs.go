@@ -138,6 +138,8 @@ type startInput struct {
 }
 
 func (a *API) startRun(ctx context.Context, c *caller, in *startInput) (client.NewRun, error) {
+	c.note("source", in.Body.Source)
+	c.note("workflow", in.Body.Workflow)
 	s, err := a.d.Reads.Source(ctx, c.Scope, in.Body.Source)
 	if err != nil {
 		return client.NewRun{}, err
@@ -154,6 +156,7 @@ func (a *API) startRun(ctx context.Context, c *caller, in *startInput) (client.N
 
 // newRun describes a run that was just made. A run that cannot be read yet is answered with its id alone.
 func (a *API) newRun(ctx context.Context, c *caller, id string) client.NewRun {
+	c.note("newRunId", id)
 	out := client.NewRun{RunID: id, URL: a.d.Reads.RunURL(id)}
 	if d, err := a.d.Reads.Run(ctx, c.Scope, id); err == nil {
 		out.Number = d.Number
@@ -179,6 +182,7 @@ func (a *API) cancelRun(ctx context.Context, c *caller, in *cancelInput) (client
 	if in.Body != nil {
 		req.Force, req.Reason = in.Body.Force, in.Body.Reason
 	}
+	c.note("force", req.Force)
 	res, err := a.d.Runs.Cancel(ctx, req)
 	if err != nil {
 		return client.CancelResult{}, a.explainTerminal(ctx, c, id, err)

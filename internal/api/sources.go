@@ -124,6 +124,7 @@ func (a *API) redeliver(ctx context.Context, c *caller, in *redeliverInput) (cli
 	if err != nil {
 		return client.Redelivered{}, err
 	}
+	c.note("dryRun", in.Body.DryRun)
 	r, err := a.d.Origins.Redeliver(ctx, ingress.RedeliverRequest{
 		OrgID: c.Scope.OrgID, Source: s.ID, Since: in.Body.Since, Until: in.Body.Until, DryRun: in.Body.DryRun,
 	})

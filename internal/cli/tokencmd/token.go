@@ -61,6 +61,7 @@ A token with --routing-key sees only one source and its runs.`,
 	f := cmd.Flags()
 	f.StringVar(&t.Role, "role", "auditor", "owner, admin or auditor")
 	f.StringVar(&t.RoutingKey, "routing-key", "", "limit it to one source (see \"kici source show\")")
+	f.StringVar(&t.Subject, "subject", "", "whom or what it stands for, for people to read")
 	f.StringVar(&expires, "expires", "", "when it ends: 12h, 90d or 2027-01-31")
 	return cmd
 }
@@ -108,12 +109,13 @@ func list(c *console.Console) *cobra.Command {
 						{Text: t.Role},
 						{Text: word, Class: class},
 						{Text: t.RoutingKey},
+						{Text: t.Subject},
 						{Text: c.Ago(t.CreatedAt)},
 						{Text: console.At(t.ExpiresAt)},
 						{Text: console.At(t.LastUsedAt)},
 					}
 				}
-				return c.Table([]string{"ID", "LABEL", "ROLE", "STATE", "ONLY", "CREATED", "EXPIRES", "LAST USED"}, rows)
+				return c.Table([]string{"ID", "LABEL", "ROLE", "STATE", "ONLY", "FOR", "CREATED", "EXPIRES", "LAST USED"}, rows)
 			})
 		},
 	}

@@ -91,7 +91,7 @@ func (q *Queries) AccessLogEntry(ctx context.Context, orgID string, iD string) (
 }
 
 const adminToken = `-- name: AdminToken :one
-SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at FROM admin_tokens WHERE id = $1
+SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at, subject FROM admin_tokens WHERE id = $1
 `
 
 func (q *Queries) AdminToken(ctx context.Context, id string) (AdminToken, error) {
@@ -108,12 +108,13 @@ func (q *Queries) AdminToken(ctx context.Context, id string) (AdminToken, error)
 		&i.ExpiresAt,
 		&i.RevokedAt,
 		&i.LastUsedAt,
+		&i.Subject,
 	)
 	return i, err
 }
 
 const adminTokenByHash = `-- name: AdminTokenByHash :one
-SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at FROM admin_tokens WHERE token_hash = $1
+SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at, subject FROM admin_tokens WHERE token_hash = $1
 `
 
 func (q *Queries) AdminTokenByHash(ctx context.Context, tokenHash string) (AdminToken, error) {
@@ -130,12 +131,13 @@ func (q *Queries) AdminTokenByHash(ctx context.Context, tokenHash string) (Admin
 		&i.ExpiresAt,
 		&i.RevokedAt,
 		&i.LastUsedAt,
+		&i.Subject,
 	)
 	return i, err
 }
 
 const adminTokens = `-- name: AdminTokens :many
-SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at FROM admin_tokens WHERE org_id = $1 ORDER BY created_at, id
+SELECT id, org_id, label, role, token_hash, routing_key, created_at, expires_at, revoked_at, last_used_at, subject FROM admin_tokens WHERE org_id = $1 ORDER BY created_at, id
 `
 
 func (q *Queries) AdminTokens(ctx context.Context, orgID string) ([]AdminToken, error) {
@@ -158,6 +160,7 @@ func (q *Queries) AdminTokens(ctx context.Context, orgID string) ([]AdminToken, 
 			&i.ExpiresAt,
 			&i.RevokedAt,
 			&i.LastUsedAt,
+			&i.Subject,
 		); err != nil {
 			return nil, err
 		}
@@ -396,9 +399,9 @@ func (q *Queries) InsertAccessLog(ctx context.Context, arg InsertAccessLogParams
 }
 
 const insertAdminToken = `-- name: InsertAdminToken :execrows
-INSERT INTO admin_tokens (id, org_id, label, role, token_hash, routing_key, created_at, expires_at)
+INSERT INTO admin_tokens (id, org_id, label, role, token_hash, routing_key, created_at, expires_at, subject)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8)
+  $7, $8, $9)
 ON CONFLICT (token_hash) DO NOTHING
 `
 
@@ -411,6 +414,7 @@ type InsertAdminTokenParams struct {
 	RoutingKey sql.NullString
 	CreatedAt  int64
 	ExpiresAt  sql.NullInt64
+	Subject    string
 }
 
 func (q *Queries) InsertAdminToken(ctx context.Context, arg InsertAdminTokenParams) (int64, error) {
@@ -423,6 +427,7 @@ func (q *Queries) InsertAdminToken(ctx context.Context, arg InsertAdminTokenPara
 		arg.RoutingKey,
 		arg.CreatedAt,
 		arg.ExpiresAt,
+		arg.Subject,
 	)
 	if err != nil {
 		return 0, err

@@ -34,6 +34,7 @@ type AdminToken struct {
 	ExpiresAt  sql.NullInt64
 	RevokedAt  sql.NullInt64
 	LastUsedAt sql.NullInt64
+	Subject    string
 }
 
 type Agent struct {

@@ -3,6 +3,7 @@
 -- SQLite and PostgreSQL. execution_runs and execution_jobs get no columns: SQLite puts new ones behind the wide ones.
 
 ALTER TABLE orgs ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE admin_tokens ADD COLUMN subject TEXT NOT NULL DEFAULT ''; -- whom it stands for; advisory (ADM-2)
 
 -- Settings that were set (CLU-26): a key that is not in data has its default. Row locked by every change.
 CREATE TABLE settings (

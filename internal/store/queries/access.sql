@@ -2,9 +2,9 @@
 SELECT id FROM orgs WHERE id = $1 FOR UPDATE;
 
 -- name: InsertAdminToken :execrows
-INSERT INTO admin_tokens (id, org_id, label, role, token_hash, routing_key, created_at, expires_at)
+INSERT INTO admin_tokens (id, org_id, label, role, token_hash, routing_key, created_at, expires_at, subject)
 VALUES (sqlc.arg(id), sqlc.arg(org_id), sqlc.arg(label), sqlc.arg(role), sqlc.arg(token_hash), sqlc.narg(routing_key),
-  sqlc.arg(created_at), sqlc.narg(expires_at))
+  sqlc.arg(created_at), sqlc.narg(expires_at), sqlc.arg(subject))
 ON CONFLICT (token_hash) DO NOTHING;
 
 -- name: AdminTokenByHash :one
