@@ -72,13 +72,13 @@ func checkLabel(s string) error {
 	switch {
 	case len(s) > maxLabel && plain:
 		return fmt.Errorf("label %q is longer than %d bytes", short(s), maxLabel)
-	case plain && ci.IsLabelPattern(s):
-		_, err := ci.CompileLabelPattern(s)
-		return err
-	case plain && strings.ContainsAny(s, ",\n\r\t\x00"):
+	case plain && strings.ContainsAny(s, "\n\r\t\x00"), plain && strings.Contains(s, ",") && !strings.HasPrefix(s, "/"):
 		return fmt.Errorf("label %q contains a comma or a control character", short(s))
 	case strings.TrimSpace(s) == "":
 		return errors.New("a label is empty")
+	case plain && ci.IsLabelPattern(s):
+		_, err := ci.CompileLabelPattern(s)
+		return err
 	}
 	return nil
 }
