@@ -147,6 +147,8 @@ type Fleet struct {
 	sockets atomic.Int64
 	readyAt atomic.Int64
 
+	missed map[string]string // the sweep's own: sessions of rows, by agent, that were not here at its last look
+
 	mu       sync.Mutex
 	stopping bool
 	all      map[*session]struct{}

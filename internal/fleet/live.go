@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -156,15 +158,15 @@ func (f *Fleet) flushBeats(ctx context.Context) error {
 // grace of their agents counts from here (D17).
 func (f *Fleet) Adopt(ctx context.Context) error {
 	f.readyAt.Store(f.Env.NowMs())
-	return f.orphans(ctx, f.InstanceID)
+	return f.orphans(ctx, true)
 }
 
-// orphans takes the links of agents whose coordinator is this one's past or dead.
-func (f *Fleet) orphans(ctx context.Context, instanceID string) error {
+// orphans takes the links of agents whose coordinator is dead, or, with past, an earlier process of this one.
+func (f *Fleet) orphans(ctx context.Context, past bool) error {
 	for {
 		var rows []db.FleetOrphansRow
 		err := f.Store.Write(ctx, func(tx *store.Tx) (err error) {
-			rows, err = tx.FleetOrphans(ctx, instanceID, tx.Now()-ci.InstanceTimeout.Milliseconds())
+			rows, err = tx.FleetOrphans(ctx, f.InstanceID, past, tx.Now()-ci.InstanceTimeout.Milliseconds())
 			if err != nil {
 				return fmt.Errorf("read orphaned sessions: %w", err)
 			}
@@ -182,9 +184,69 @@ func (f *Fleet) orphans(ctx context.Context, instanceID string) error {
 	}
 }
 
+// reconcileLinks compares the sessions here with what the rows say of them. Where another server has taken an agent's link, because this
+// one was away for so long that it was held for dead, the agent still sits here and waits: it is told to connect again. A row whose
+// session has ended unnoticed, because the store was away, loses its link at the second look.
+func (f *Fleet) reconcileLinks(ctx context.Context) error {
+	sessions := f.sessions() // before the rows: each of them has been written by now
+	rows, err := f.Store.Read().FleetLinks(ctx, f.InstanceID)
+	if err != nil {
+		return fmt.Errorf("read links: %w", err)
+	}
+	byRow := make(map[string]string, len(rows))
+	missed := map[string]string{}
+	for _, row := range rows {
+		byRow[row.ID] = row.SessionID
+		if s := f.session(row.ID); s == nil || s.id != row.SessionID {
+			missed[row.ID] = row.SessionID
+		}
+	}
+	for _, s := range sessions {
+		if _, here := byRow[s.agentID]; here { // with another session it is about to be superseded
+			continue
+		}
+		if err := f.closeTaken(ctx, s); err != nil {
+			return err
+		}
+	}
+	for id, session := range missed {
+		if f.missed[id] != session {
+			continue
+		}
+		err := f.Store.Write(ctx, func(tx *store.Tx) error {
+			_, err := f.loseLink(ctx, tx, id, session)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.missed = missed
+	return nil
+}
+
+// closeTaken closes a session whose agent is not this server's any more, so that the agent connects again, unless it has done so elsewhere.
+func (f *Fleet) closeTaken(ctx context.Context, s *session) error {
+	row, err := f.Store.Read().FleetAgent(ctx, s.agentID)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("read agent: %w", err)
+	}
+	switch {
+	case row.SessionID == s.id: // written since
+	case row.SessionID != "":
+		s.close(ending{wire.CloseSuperseded, "the agent has connected to another server", "superseded"})
+	default:
+		s.close(ending{wire.CloseHeartbeat, "this server was held for dead; connect again", "lost"})
+	}
+	return nil
+}
+
 // sweep ends agents that nobody waits for any more.
 func (f *Fleet) sweep(ctx context.Context) error {
-	if err := f.orphans(ctx, ""); err != nil {
+	if err := f.reconcileLinks(ctx); err != nil {
+		return err
+	}
+	if err := f.orphans(ctx, false); err != nil {
 		return err
 	}
 	if err := f.revoked(ctx); err != nil {

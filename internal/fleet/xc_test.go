@@ -95,6 +95,66 @@ func closedWhileRegistering(t *testing.T, r *rig) {
 	r.eventually("the agent has its session", func() bool { return r.fleet.Connected() == 1 })
 }
 
+// XC-79: a server that was away from the database for so long that another one took its agents' links sends its agents to connect again; the
+// job goes on. Its own late heartbeat takes nothing from itself.
+func TestXC79HeldForDead(t *testing.T) { onBoth(t, heldForDead) }
+
+func heldForDead(t *testing.T, r *rig) {
+	p, d, token := dispatched(r)
+	p.status(d, 1, "running")
+	p.expect(wire.TypeReportAck, nil)
+	for range 2 { // it has no row that says that it lives
+		if err := r.fleet.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	row := r.agent(managedID)
+	if row.InstanceID != instance || r.jobStatus(d.JobID) != "running" {
+		t.Fatalf("it took its own agent's link: %+v, job %s", row, r.jobStatus(d.JobID))
+	}
+	r.write(func(ctx context.Context, tx *store.Tx) error { // another server's sweep
+		_, err := r.fleet.loseLink(ctx, tx, managedID, row.SessionID)
+		return err
+	})
+	if r.jobStatus(d.JobID) != "recovering" {
+		t.Fatalf("job %s", r.jobStatus(d.JobID))
+	}
+	if err := r.fleet.sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.closeCode(); code != wire.CloseHeartbeat {
+		t.Errorf("close code %d: an agent does not come back on that", code)
+	}
+	back := register(managedID)
+	back.InFlightJobs = []wire.InFlight{{JobID: d.JobID, Attempt: d.Attempt}}
+	if _, ack := r.connect(token, back); ack.AgentID != managedID || len(ack.Abandon) > 0 {
+		t.Errorf("ack %+v", ack)
+	}
+	r.eventually("the job goes on", func() bool { return r.jobStatus(d.JobID) == "running" })
+}
+
+// A session that ended while the store was away, so that its row does not say so, is noticed.
+func TestRowWithoutASession(t *testing.T) {
+	r := newRig(t)
+	r.connect(r.managed(managedID, "linux"), register(managedID))
+	s := r.fleet.session(managedID)
+	r.fleet.mu.Lock()
+	delete(r.fleet.byAgent, managedID)
+	r.fleet.mu.Unlock()
+	defer func() { _ = s.conn.CloseNow() }()
+	for look := range 2 {
+		if row := r.agent(managedID); row.SessionID != s.id {
+			t.Fatalf("look %d: it may just be connecting: %+v", look, row)
+		}
+		if err := r.fleet.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if row := r.agent(managedID); row.SessionID != "" {
+		t.Errorf("%+v", row)
+	}
+}
+
 // XC-79, XC-80: a coordinator that starts takes only its own past sessions for lost; a sibling's when that one's heartbeat is stale.
 func TestXC79OnlyItsOwnRows(t *testing.T) { onBoth(t, onlyItsOwnRows) }
 

@@ -492,6 +492,38 @@ func (q *Queries) FleetLingering(ctx context.Context, cutoff int64) ([]FleetLing
 	return items, nil
 }
 
+const fleetLinks = `-- name: FleetLinks :many
+SELECT id, session_id FROM agents WHERE instance_id = $1 AND instance_id <> ''
+`
+
+type FleetLinksRow struct {
+	ID        string
+	SessionID string
+}
+
+func (q *Queries) FleetLinks(ctx context.Context, instanceID string) ([]FleetLinksRow, error) {
+	rows, err := q.db.QueryContext(ctx, fleetLinks, instanceID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetLinksRow{}
+	for rows.Next() {
+		var i FleetLinksRow
+		if err := rows.Scan(&i.ID, &i.SessionID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fleetLoseLink = `-- name: FleetLoseLink :execrows
 UPDATE agents SET lost_instance = instance_id, instance_id = '', session_id = '', link_lost_at = $3, last_seen_at = $3 WHERE id = $1 AND session_id = $2
 `
@@ -563,8 +595,9 @@ func (q *Queries) FleetOpenAssignment(ctx context.Context, agentID string) (Flee
 
 const fleetOrphans = `-- name: FleetOrphans :many
 SELECT g.id, g.session_id FROM agents g
-WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST($1 AS TEXT) OR NOT EXISTS (
-  SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST($2 AS BIGINT)))
+WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST($1 AS TEXT) AND CAST($2 AS BOOLEAN)
+  OR g.instance_id <> CAST($1 AS TEXT) AND NOT EXISTS (
+    SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST($3 AS BIGINT)))
 ORDER BY g.id || '' LIMIT 2000
 `
 
@@ -573,8 +606,9 @@ type FleetOrphansRow struct {
 	SessionID string
 }
 
-func (q *Queries) FleetOrphans(ctx context.Context, instanceID string, aliveSince int64) ([]FleetOrphansRow, error) {
-	rows, err := q.db.QueryContext(ctx, fleetOrphans, instanceID, aliveSince)
+// Of servers that are dead, and with past = TRUE of earlier processes of this one; what this process has it knows better.
+func (q *Queries) FleetOrphans(ctx context.Context, self string, past bool, aliveSince int64) ([]FleetOrphansRow, error) {
+	rows, err := q.db.QueryContext(ctx, fleetOrphans, self, past, aliveSince)
 	if err != nil {
 		return nil, err
 	}

@@ -95,10 +95,15 @@ WHERE g.state <> 'gone' AND g.state = 'draining' AND g.type <> 'static' AND g.jo
 ORDER BY g.id || '' LIMIT 500;
 
 -- name: FleetOrphans :many
+-- Of servers that are dead, and with past = TRUE of earlier processes of this one; what this process has it knows better.
 SELECT g.id, g.session_id FROM agents g
-WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST(sqlc.arg(instance_id) AS TEXT) OR NOT EXISTS (
-  SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST(sqlc.arg(alive_since) AS BIGINT)))
+WHERE g.state <> 'gone' AND g.instance_id <> '' AND g.state IN ('online', 'draining') AND (g.instance_id = CAST(sqlc.arg(self) AS TEXT) AND CAST(sqlc.arg(past) AS BOOLEAN)
+  OR g.instance_id <> CAST(sqlc.arg(self) AS TEXT) AND NOT EXISTS (
+    SELECT 1 FROM cluster_instances i WHERE i.instance_id = g.instance_id AND i.heartbeat_at > CAST(sqlc.arg(alive_since) AS BIGINT)))
 ORDER BY g.id || '' LIMIT 2000;
+
+-- name: FleetLinks :many
+SELECT id, session_id FROM agents WHERE instance_id = $1 AND instance_id <> '';
 
 -- name: FleetBeat :execrows
 UPDATE execution_jobs SET heartbeat_at = sqlc.arg(now)
