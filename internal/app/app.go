@@ -80,6 +80,8 @@ type Options struct {
 	NewID        func() string       // nil is ci.NewID
 	StoreHooks   func(*store.Config) // of the crash harness and the simulation; may be nil
 	Outside      Outside             // of the simulation
+
+	asIs bool // Offline: the database is not migrated
 }
 
 // Server is a built server. Run it once.
@@ -247,7 +249,7 @@ func (s *Server) openData(context.Context) (err error) {
 }
 
 func (s *Server) openStore(ctx context.Context) (err error) {
-	c := store.Config{URL: s.o.DatabaseURL, Dir: s.data.Path(), Now: s.o.Now, Log: s.log}
+	c := store.Config{URL: s.o.DatabaseURL, Dir: s.data.Path(), Now: s.o.Now, Log: s.log, AsIs: s.o.asIs}
 	if s.o.StoreHooks != nil {
 		s.o.StoreHooks(&c)
 	}
@@ -283,12 +285,10 @@ func (s *Server) identify(ctx context.Context) (err error) {
 
 // openAccess opens the secrets, makes the first token, and registers this server.
 func (s *Server) openAccess(ctx context.Context) error {
-	keys, err := secret.LoadKeyring(s.data.Path(), s.o.SecretKey)
+	err := s.openDoors()
 	if err != nil {
 		return err
 	}
-	s.secrets = secret.New(s.store, keys)
-	s.access = access.New(s.store, s.env, s.log)
 	s.metrics.CounterOf("access_log_write_failures_total", "Audit rows that were lost because they could not be written.", s.access.AuditLost)
 	if s.created, err = s.access.BootstrapWith(ctx, s.data.Path(), s.o.AdminToken); err != nil {
 		return err
@@ -296,12 +296,23 @@ func (s *Server) openAccess(ctx context.Context) error {
 	if err := s.secrets.Verify(ctx); err != nil {
 		return err
 	}
-	s.instance = cluster.NewInstance(s.store, cluster.Info{
-		InstanceID: s.data.InstanceID(), Name: hostName(), Version: obs.BuildVersion(), URL: s.URL(),
-	}, s.log)
 	if err := s.instance.Start(ctx); err != nil {
 		return fmt.Errorf("register this server: %w", err)
 	}
+	return nil
+}
+
+// openDoors makes what knows secrets, people and this instance, and writes nothing.
+func (s *Server) openDoors() error {
+	keys, err := secret.LoadKeyring(s.data.Path(), s.o.SecretKey)
+	if err != nil {
+		return err
+	}
+	s.secrets = secret.New(s.store, keys)
+	s.access = access.New(s.store, s.env, s.log)
+	s.instance = cluster.NewInstance(s.store, cluster.Info{
+		InstanceID: s.data.InstanceID(), Name: hostName(), Version: obs.BuildVersion(), URL: s.URL(),
+	}, s.log)
 	s.leader = cluster.NewLeader(s.store, s.data.InstanceID(), s.env, s.log)
 	return nil
 }
@@ -350,14 +361,19 @@ func (s *Server) openRooms(context.Context) error {
 func (s *Server) openSurfaces(context.Context) error {
 	steps := read.NewStepLogs(s.logs)
 	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
-	a := api.New(api.Deps{
+	d := s.apiDeps(reads)
+	d.Checks = s.selfChecks(reads)
+	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: api.New(d), web: s.dashboard(reads, steps)})
+	return nil
+}
+
+func (s *Server) apiDeps(reads *read.Reads) api.Deps {
+	return api.Deps{
 		Reads: reads, Auth: s.access, Tokens: s.access, AgentTokens: s.access, Runs: s.runs, Start: s.ingress,
 		Sources: s.ingress, Origins: s.ingress, Secrets: s.secrets, Events: s.events, Registrations: s.registrations, Registrar: s.ingress, Settings: s.settings, Orgs: s.access,
-		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Node: s, Hub: s.store, Checks: s.selfChecks(reads), BaseURL: s.URL,
+		Cluster: cluster.NewDirectory(s.store, s.data.InstanceID()), Jobs: s.periodic, Node: s, Hub: s.store, BaseURL: s.URL,
 		Version: obs.BuildVersion(), Env: s.env, Log: s.log,
-	})
-	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: a, web: s.dashboard(reads, steps)})
-	return nil
+	}
 }
 
 func (s *Server) listen(ctx context.Context) error {

@@ -25,7 +25,24 @@ func Main(ctx context.Context, args []string) int {
 			return []*cobra.Command{ServerCommand(), DemoCommand(c)}
 		},
 		Checks:  hostChecks,
+		Offline: offline,
 		Scalers: scalercmd.File{Check: validateScalers, Schema: func() []byte { return scaler.Schema(backendKinds()) }},
 		Agent:   func(*console.Console) *cobra.Command { return AgentCommand() },
 	})
+}
+
+// offline opens a database for one command. What is worth a warning there is the error itself, so the log is left out.
+func offline(ctx context.Context, databaseURL string) (url, token string, end func() error, err error) {
+	log, err := obs.NewLogger(os.Stderr, obs.LogOptions{Format: "text", Level: "error"})
+	if err != nil {
+		return "", "", nil, err
+	}
+	o, err := OpenOffline(ctx, Options{
+		DataDir: os.Getenv("KICI_DATA_DIR"), StorageDir: os.Getenv("KICI_STORAGE_DIR"), DatabaseURL: databaseURL, SecretKey: os.Getenv("KICI_SECRET_KEY"),
+		Getenv: os.Getenv, Log: log,
+	})
+	if err != nil {
+		return "", "", nil, err
+	}
+	return o.URL, o.Token, o.Close, nil
 }

@@ -45,7 +45,9 @@ type Injected struct {
 	Commands func(*console.Console) []*cobra.Command // server, demo; nil for none
 	Checks   doctorcmd.HostChecks                    // of "kici doctor", that need the server's rooms
 	Scalers  scalercmd.File                          // of "kici scaler validate" and "schema", likewise
-	Agent    func(*console.Console) *cobra.Command   // runs an agent; "agent list" and the like are mounted below it
+	// Offline opens a database for commands without a server; "" is SQLite in KICI_DATA_DIR.
+	Offline func(ctx context.Context, databaseURL string) (url, token string, close func() error, err error)
+	Agent   func(*console.Console) *cobra.Command // runs an agent; "agent list" and the like are mounted below it
 }
 
 // Execute runs the command that args (with the program's own name first) ask for, and returns the exit code.
@@ -60,8 +62,11 @@ func execute(ctx context.Context, c *console.Console, args []string, in Injected
 	root.SetIn(c.In)
 	root.SetOut(c.Out)
 	root.SetErr(c.Err)
+	if in.Offline != nil {
+		c.OpenOffline = func(databaseURL string) (string, string, func() error, error) { return in.Offline(ctx, databaseURL) }
+	}
 	cmd, err := root.ExecuteContextC(ctx)
-	return report(c, cmd, err)
+	return report(c, cmd, errors.Join(err, c.CloseOffline()))
 }
 
 // tree builds the commands: the everyday ones, or only the operator's when the program is called kici-admin.
@@ -171,6 +176,8 @@ func globals(c *console.Console, root *cobra.Command) {
 	f.StringVarP(&c.Output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&c.Output, "format", "table", "the same as --output")
 	f.BoolVar(&c.JSON, "json", false, "the same as --output json")
+	f.BoolVar(&c.Offline, "offline", false, "without a server, on its database: in KICI_DATA_DIR, or that of --database-url (KICI_DATABASE_URL)")
+	f.StringVar(&c.DatabaseURL, "database-url", "", "without a server, on this `postgres://…`")
 	f.BoolVar(&c.NoColor, "no-color", false, "no colours (also NO_COLOR; CLICOLOR_FORCE=1 asks for them without a terminal)")
 	f.BoolVar(&c.NoTrunc, "no-trunc", false, "do not shorten tables to fit the terminal")
 	for _, name := range []string{"output", "format"} {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -104,5 +105,29 @@ func TestDrainWords(t *testing.T) {
 		if code := b.run(strings.Fields(args)...); code != 0 || b.out.String() != want {
 			t.Errorf("kici %s: exit %d %q", args, code, &b.out)
 		}
+	}
+}
+
+// With --offline or --database-url a command asks no server: it opens the database, and gives it free at its end (CLI-5).
+func TestOffline(t *testing.T) {
+	for args, want := range map[string]string{"org list --offline": "from the environment", "org list --database-url postgres://x": "postgres://x", "org list": ""} {
+		b := newBench(t)
+		b.env["KICI_DATABASE_URL"] = "from the environment"
+		opened, closed := "", 0
+		in := testInjected()
+		in.Offline = func(_ context.Context, url string) (string, string, func() error, error) {
+			opened = url
+			return b.env["KICI_URL"], "good", func() error { closed++; return nil }, nil
+		}
+		c := *b.c
+		if code := execute(t.Context(), &c, append([]string{"kici"}, strings.Fields(args)...), in); code != 0 || !strings.Contains(b.out.String(), "acme") {
+			t.Errorf("kici %s: exit %d %s", args, code, &b.err)
+		}
+		if opened != want || (closed == 1) != (want != "") {
+			t.Errorf("kici %s opens %q and closes %d times", args, opened, closed)
+		}
+	}
+	if b := newBench(t); b.run("org", "list", "--offline") != 64 {
+		t.Error("a program without it goes on")
 	}
 }

@@ -19,6 +19,7 @@ var (
 	ErrCorrupt     = errors.New("the database file is damaged or not a database")
 	ErrBusy        = errors.New("the database is busy")
 	ErrNewerSchema = errors.New("the database was made by a newer kici")
+	ErrOtherSchema = errors.New("the database is not of this version of kici")
 )
 
 // IsUnique tells whether err is a unique or primary key violation.

@@ -24,8 +24,9 @@ func Migrations() fs.FS {
 }
 
 // migrate brings the schema up to date. On PostgreSQL a session lock lets one of several starting nodes do it while the
-// others wait. files is nil for the embedded ones.
-func migrate(ctx context.Context, pool *sql.DB, d Dialect, files fs.FS) error {
+// others wait.
+func migrate(ctx context.Context, pool *sql.DB, d Dialect, m schema) error {
+	files := m.files
 	if files == nil {
 		files = Migrations()
 	}
@@ -44,10 +45,30 @@ func migrate(ctx context.Context, pool *sql.DB, d Dialect, files fs.FS) error {
 	if err := refuseNewer(ctx, provider); err != nil {
 		return err
 	}
+	if m.asIs {
+		return refuseOlder(ctx, provider)
+	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return refuseNewer(ctx, provider) // a newer node may have been faster
+}
+
+// schema says what to bring a database up to.
+type schema struct {
+	files fs.FS // nil for the embedded ones
+	asIs  bool  // Config.AsIs
+}
+
+func refuseOlder(ctx context.Context, p *goose.Provider) error {
+	have, want, err := p.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read schema version: %w", err)
+	}
+	if have < want {
+		return fmt.Errorf("%w: its schema is version %d, this program's is %d. Use the kici that last ran on it, or start a server of this version first", ErrOtherSchema, have, want)
+	}
+	return nil
 }
 
 func refuseNewer(ctx context.Context, p *goose.Provider) error {

@@ -66,7 +66,7 @@ func TestXC142NodesThatStartTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	newer := withFuture(t)
-	if err := migratePostgres(t.Context(), config, newer); err != nil {
+	if err := migratePostgres(t.Context(), config, schema{files: newer}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), Config{URL: database}); !errors.Is(err, ErrNewerSchema) {

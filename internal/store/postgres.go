@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -50,7 +49,7 @@ func (s *Store) openPostgres(ctx context.Context, c Config) error {
 		return fmt.Errorf("read database URL: %w", err)
 	}
 	setDefault(config, "application_name", "kici")
-	if err := migratePostgres(ctx, config.Copy(), nil); err != nil {
+	if err := migratePostgres(ctx, config.Copy(), schema{asIs: c.AsIs}); err != nil {
 		return err
 	}
 	forQueries := config.Copy()
@@ -76,10 +75,10 @@ func setDefault(c *pgx.ConnConfig, name, value string) {
 	}
 }
 
-func migratePostgres(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error {
+func migratePostgres(ctx context.Context, config *pgx.ConnConfig, m schema) error {
 	pool := stdlib.OpenDB(*config)
 	defer func() { _ = pool.Close() }()
-	return migrate(ctx, pool, PostgreSQL, files)
+	return migrate(ctx, pool, PostgreSQL, m)
 }
 
 // acquire takes a connection, waiting no longer than pgAcquire for it.

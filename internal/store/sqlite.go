@@ -32,7 +32,7 @@ func (s *Store) openSQLite(ctx context.Context, c Config) error {
 		return err
 	}
 	write.SetMaxOpenConns(1)
-	if err := migrate(ctx, write, SQLite, nil); err != nil {
+	if err := migrate(ctx, write, SQLite, schema{asIs: c.AsIs}); err != nil {
 		_ = write.Close()
 		return explain(err, c.path())
 	}

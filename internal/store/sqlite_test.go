@@ -170,7 +170,7 @@ func TestXC143NewerSchemaIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := migrate(t.Context(), pool, SQLite, withFuture(t)); err != nil {
+	if err := migrate(t.Context(), pool, SQLite, schema{files: withFuture(t)}); err != nil {
 		t.Fatal(err)
 	}
 	_ = pool.Close()
@@ -387,6 +387,26 @@ func BenchmarkSnapshot(b *testing.B) {
 			return err
 		}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A program that must not migrate leaves a database that is not of its version alone.
+func TestAsIsMigratesNothing(t *testing.T) {
+	c := Config{Dir: t.TempDir(), AsIs: true}
+	for range 2 {
+		if _, err := Open(t.Context(), c); !errors.Is(err, ErrOtherSchema) || !strings.Contains(err.Error(), "version 0") {
+			t.Fatalf("an empty database: %v", err)
+		}
+	}
+	for _, asIs := range []bool{false, true} {
+		c.AsIs = asIs
+		st, err := Open(t.Context(), c)
+		if err != nil {
+			t.Fatalf("as is %t: %v", asIs, err)
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -18,6 +18,9 @@ type Config struct {
 	Now func() time.Time // process clock, tx.Now on SQLite; nil is time.Now
 	Log *slog.Logger     // nil discards
 
+	// AsIs refuses a schema that is not this program's with ErrOtherSchema, instead of bringing it up to date.
+	AsIs bool
+
 	// BeforeCommit and AfterCommit are called around every commit that changed something: the crash harness dies there.
 	BeforeCommit, AfterCommit func()
 	Faults                    Faults // of the simulation

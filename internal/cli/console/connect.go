@@ -161,6 +161,9 @@ func (c *Console) dataDirs() []string {
 
 // Client returns a client for reading.
 func (c *Console) Client() (*client.Client, error) {
+	if c.Offline || c.DatabaseURL != "" {
+		return c.withoutServer()
+	}
 	server := c.ServerURL()
 	cred := c.findToken(server)
 	if cred.token == "" {
@@ -171,6 +174,31 @@ func (c *Console) Client() (*client.Client, error) {
 		return nil, errors.New(text)
 	}
 	return c.Dial(server, cred.token)
+}
+
+// withoutServer returns a client of the database itself (CLI-5).
+func (c *Console) withoutServer() (*client.Client, error) {
+	if c.OpenOffline == nil {
+		return nil, Usage("this program has no --offline")
+	}
+	if c.offline.close == nil {
+		url := first(c.DatabaseURL, c.Getenv("KICI_DATABASE_URL"))
+		var err error
+		if c.offline.url, c.offline.token, c.offline.close, err = c.OpenOffline(url); err != nil {
+			return nil, fmt.Errorf("open the database: %w", err)
+		}
+	}
+	return c.Dial(c.offline.url, c.offline.token)
+}
+
+// CloseOffline gives a database free that withoutServer has opened.
+func (c *Console) CloseOffline() error {
+	if c.offline.close == nil {
+		return nil
+	}
+	end := c.offline.close
+	c.offline.close = nil
+	return end()
 }
 
 func (c *Console) tokenNames() string {

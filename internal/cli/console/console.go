@@ -42,6 +42,15 @@ type Console struct {
 	NoColor bool
 	NoTrunc bool // --no-trunc: tables are as wide as what is in them
 
+	Offline     bool   // --offline: without a server, on its database
+	DatabaseURL string // --database-url: likewise, on this PostgreSQL
+	// OpenOffline opens the database and answers as a server would, until CloseOffline; nil where that is not built in.
+	OpenOffline func(databaseURL string) (url, token string, close func() error, err error)
+	offline     struct {
+		url, token string
+		close      func() error
+	}
+
 	InTerminal, OutTerminal bool
 	Width, Height           int // of the terminal, 0 when Out is none
 }
