@@ -10,12 +10,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
 // DefaultOrg is the organisation that the first start makes (D2).
-const DefaultOrg = "default"
+const DefaultOrg = ci.DefaultOrg
 
 // TokenFile is the file in the data directory with the first owner token (D12).
 const TokenFile = "admin.token"

@@ -1,5 +1,8 @@
 package ci
 
+// DefaultOrg is the organisation that the first start makes, and that operates the cluster (D2).
+const DefaultOrg = "default"
+
 // AgentState is where an agent is in its life (DESIGN §2). Until AgentGone the row counts against every cap.
 type AgentState string
 
@@ -21,6 +24,7 @@ func (s AgentState) Live() bool { return s != "" && s != AgentGone }
 const (
 	GoneJobComplete  = "job-complete"
 	GoneIdle         = "idle"
+	GoneMadeRoom     = "made-room"     // a warm one, for a job that waited for the room that it took
 	GoneWithdrawn    = "withdrawn"     // its job ended before it was needed
 	GoneLaunchFailed = "launch-failed" // Create failed or the process died before registering
 	GoneSpawnTimeout = "spawn-timeout" // never registered in time

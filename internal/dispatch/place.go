@@ -109,9 +109,15 @@ func (p *placer) assign(ctx context.Context, tx *store.Tx, a placement.Assign) e
 // launch records an agent before it is a thing (idea 1): the node sees the row and makes it true.
 func (p *placer) launch(ctx context.Context, tx *store.Tx, s placement.Snapshot, l placement.Launch) error {
 	now := tx.Now()
-	wants, err := tx.DispatchWantsAgent(ctx, db.DispatchWantsAgentParams{JobID: l.JobID, NodeID: l.NodeID, Scaler: l.Scaler, Now: now})
+	var wants int64
+	var err error
+	if l.JobID == "" {
+		wants, err = tx.DispatchMayWarm(ctx, l.NodeID, l.Scaler, now)
+	} else {
+		wants, err = tx.DispatchWantsAgent(ctx, db.DispatchWantsAgentParams{JobID: l.JobID, NodeID: l.NodeID, Scaler: l.Scaler, Now: now})
+	}
 	if err != nil {
-		return fmt.Errorf("look at job: %w", err)
+		return fmt.Errorf("look at what an agent is for: %w", err)
 	}
 	if wants == 0 {
 		return nil

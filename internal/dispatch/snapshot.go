@@ -56,7 +56,7 @@ func (p *placer) read(ctx context.Context) (view, error) {
 			r.counted = p.counted
 		}
 		v = view{}
-		v.snapshot.Now, v.snapshot.HintAfter = r.now, p.d.limits().LaunchFailures
+		v.snapshot.Now, v.snapshot.HintAfter, v.snapshot.WarmOrg = r.now, p.d.limits().LaunchFailures, ci.DefaultOrg
 		for _, step := range []func(context.Context, *view) error{r.nodes, r.scalers, r.agents, r.waiting} {
 			if err := step(ctx, &v); err != nil {
 				return err
@@ -128,7 +128,7 @@ func (r *reader) scalers(ctx context.Context, v *view) error {
 		}
 		v.snapshot.Scalers = append(v.snapshot.Scalers, placement.Scaler{
 			NodeID: s.NodeID, Name: s.Name, Type: s.Type, MaxAgents: s.MaxAgents,
-			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets,
+			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets, Warm: spec.Warm,
 			Retiring: s.Retiring, Ready: s.Ready, NotReady: s.NotReady,
 			BackoffUntil: s.UntilAt.Int64, Failures: s.Failures.Int64, LastError: s.LastError.String,
 		})
@@ -160,6 +160,7 @@ func (r *reader) agents(ctx context.Context, v *view) error {
 			Connected: g.SessionID != "" && !g.LinkLostAt.Valid && r.live[g.InstanceID],
 			// An agent that has just refused a job would refuse the next one too; asking at once again would only burn attempts.
 			Draining: g.Draining || g.RestUntil.Int64 > r.now || r.drains(g), BoundJob: g.BoundJobID.String, Job: g.JobID.String,
+			LabelSet: g.LabelSet, IdleSince: g.RegisteredAt.Int64,
 		}
 		if a.Labels, err = r.labels(g.Labels); err == nil {
 			a.Gate, err = r.labels(g.MandatoryLabels)

@@ -117,10 +117,16 @@ func (w *world) write(fn func(*store.Tx) error) {
 // scaler publishes one scaler of node n1 with one label set.
 func (w *world) scaler(name string, maxAgents int64, labels ...string) {
 	w.t.Helper()
+	w.pooled(name, maxAgents, placement.WarmPool{}, labels...)
+}
+
+// pooled is a scaler with a warm pool.
+func (w *world) pooled(name string, maxAgents int64, warm placement.WarmPool, labels ...string) {
+	w.t.Helper()
 	set := placement.LabelSet{Declared: labels, Enriched: ci.NormalizeLabels(labels), AgentLabels: ci.NormalizeLabels(labels)}
 	w.write(func(tx *store.Tx) error {
 		return tx.NodePutScaler(ctx, db.NodePutScalerParams{
-			NodeID: "n1", Name: name, Type: "fake", Spec: mustJSON(placement.ScalerSpec{LabelSets: []placement.LabelSet{set}, MaxConcurrentSpawns: 10}),
+			NodeID: "n1", Name: name, Type: "fake", Spec: mustJSON(placement.ScalerSpec{LabelSets: []placement.LabelSet{set}, MaxConcurrentSpawns: 10, Warm: warm}),
 			MaxAgents: maxAgents, Ready: true, Now: tx.Now(),
 		})
 	})
@@ -167,8 +173,13 @@ func job(name string, labels ...string) lock.Job {
 
 func (w *world) insert(jobs ...lock.Job) string {
 	w.t.Helper()
+	return w.insertOf("acme", jobs...)
+}
+
+func (w *world) insertOf(org string, jobs ...lock.Job) string {
+	w.t.Helper()
 	p := w.runs.Plan(run.New{
-		OrgID: "acme", RoutingKey: "k", Repo: "acme/shop", TriggerEvent: "push",
+		OrgID: org, RoutingKey: "k", Repo: "acme/shop", TriggerEvent: "push",
 		Workflow: lock.Workflow{Name: "ci", Jobs: jobs}, Event: ci.Event{Type: "push", SHA: "abc"},
 	})
 	var id string

@@ -23,6 +23,7 @@ func Decide(s Snapshot) Decisions {
 	p.serve()
 	p.assignBooting()
 	p.withdraw()
+	p.keepWarm()
 	p.explain()
 	return p.out
 }

@@ -399,6 +399,16 @@ func checkCaps(t testing.TB, s Snapshot, d Decisions, serve func(string), jobs m
 		}
 	}
 	for _, l := range d.Launch {
+		if l.JobID == "" {
+			for _, sc := range s.Scalers {
+				if sc.NodeID == l.NodeID && sc.Name == l.Scaler && (sc.Warm.Size == 0 || sc.Retiring || !sc.Ready || sc.BackoffUntil > s.Now) {
+					t.Errorf("an agent is started in advance on %s", l.Scaler)
+				}
+			}
+			bill(after, l.NodeID, l.Claim.Requests)
+			bill(after, l.NodeID+"/"+l.Scaler, l.Claim.Requests)
+			continue
+		}
 		serve(l.JobID)
 		if bound[l.JobID] {
 			t.Errorf("second launch for %s", l.JobID)

@@ -49,6 +49,7 @@ func snapshots(t *rapid.T) Snapshot {
 				Retiring: rapid.IntRange(0, 8).Draw(t, "retiring") == 0, Ready: rapid.IntRange(0, 8).Draw(t, "ready") > 0,
 				BackoffUntil: rapid.SampledFrom([]int64{0, 0, 0, 999, 2000}).Draw(t, "backoff"),
 			}
+			sc.Warm = WarmPool{Size: rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 9}).Draw(t, "warm"), IdleMs: rapid.SampledFrom([]int64{0, 20_000}).Draw(t, "idle")}
 			for range rapid.IntRange(0, 2).Draw(t, "sets") {
 				labels := labelsGen(4).Draw(t, "set")
 				set := LabelSet{Declared: labels, Enriched: labels, Resources: ci.Claim{Requests: amount(t, "set resources")}}
@@ -79,6 +80,9 @@ func snapshots(t *rapid.T) Snapshot {
 				a.BoundJob = ""
 			}
 			bound[a.BoundJob] = bound[a.BoundJob] || a.State != ci.AgentEnding
+			if len(sc.LabelSets) > 0 {
+				a.LabelSet = ci.LabelKey(rapid.SampledFrom(sc.LabelSets).Draw(t, "label set").Declared)
+			}
 		}
 		if a.State == ci.AgentOnline && rapid.IntRange(0, 2).Draw(t, "busy") == 0 {
 			a.Job, a.Holder = "working-"+a.ID, "acme/site #1"
@@ -130,6 +134,15 @@ func TestNobodyWaitsForNothing(t *testing.T) {
 	})
 }
 
+func setOf(s Snapshot, l Launch) (LabelSet, bool) {
+	for _, sc := range s.Scalers {
+		if sc.NodeID == l.NodeID && sc.Name == l.Scaler {
+			return sc.LabelSets[l.LabelSet], true
+		}
+	}
+	return LabelSet{}, false
+}
+
 // apply writes decisions down as dispatch does.
 func apply(s Snapshot, d Decisions) Snapshot {
 	s.Agents = slices.Clone(s.Agents)
@@ -147,9 +160,11 @@ func apply(s Snapshot, d Decisions) Snapshot {
 			}
 		}
 	}
-	for _, l := range d.Launch {
+	for i, l := range d.Launch {
+		set, _ := setOf(s, l)
 		s.Agents = append(s.Agents, Agent{
-			ID: "new-" + l.JobID, OrgID: l.OrgID, NodeID: l.NodeID, Scaler: l.Scaler, Type: l.Type, State: ci.AgentRequested, BoundJob: l.JobID, Reserved: l.Claim.Requests,
+			ID: fmt.Sprint("new-", l.JobID, i), OrgID: l.OrgID, NodeID: l.NodeID, Scaler: l.Scaler, Type: l.Type, State: ci.AgentRequested, BoundJob: l.JobID, Reserved: l.Claim.Requests,
+			Labels: set.Enriched, Gate: set.Gate, LabelSet: ci.LabelKey(set.Declared),
 		})
 	}
 	for _, w := range d.Withdraw {

@@ -14,6 +14,8 @@ type Snapshot struct {
 	Shapes  []Shape  // queued work, one entry per shape, by its oldest job
 	Ended   []string // ids of bound jobs that no longer need an agent (their agents are withdrawn)
 
+	WarmOrg string // whose agents warm pools hold
+
 	HintAfter int64 // consecutive failed launches of a scaler from which a reason says where to look (MG-29); 0 is 5
 }
 
@@ -32,6 +34,7 @@ type Scaler struct {
 	MaxAgents          int64
 	Cap                ci.Resources // zero field = no cap
 	LabelSets          []LabelSet
+	Warm               WarmPool
 	Retiring, Ready    bool
 	NotReady           string // why, when !Ready
 	BackoffUntil       int64  // 0 = none
@@ -43,6 +46,7 @@ type Scaler struct {
 type ScalerSpec struct {
 	LabelSets           []LabelSet `json:"labelSets"`
 	MaxConcurrentSpawns int        `json:"maxConcurrentSpawns"`
+	Warm                WarmPool   `json:"warm,omitzero"`
 	Protections         []string   `json:"protections,omitempty"` // sentences: what is not protected
 }
 
@@ -66,6 +70,8 @@ type Agent struct {
 	Connected                       bool // has a session on some live coordinator
 	Draining                        bool
 	BoundJob                        string // '' = warm or static
+	LabelSet                        string // the declared set that it was started with, normalised; '' for a static one
+	IdleSince                       int64  // UTC ms, of one without a bound job: its registration
 	Job                             string // job of its open assignment, '' = idle
 	Holder                          string // "acme/shop #482" of that or the bound job, for reasons
 }
@@ -96,9 +102,9 @@ type Decisions struct {
 // Assign hands a queued job to an idle, connected agent.
 type Assign struct{ JobID, RunID, OrgID, AgentID string }
 
-// Launch asks a node to start an agent for a job.
+// Launch asks a node to start an agent for a job, or for a warm pool.
 type Launch struct {
-	JobID, RunID, OrgID  string
+	JobID, RunID, OrgID  string // no job and run: warm
 	NodeID, Scaler, Type string
 	LabelSet             int // index into Scaler.LabelSets
 	Claim                ci.Claim

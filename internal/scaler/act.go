@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -99,6 +100,9 @@ func (n *Node) act(j job) {
 	case ActStart:
 		if j.planErr == nil {
 			n.log.Info("start agent", "agent_id", j.AgentID, "scaler", j.Scaler.Name, "job_id", j.spec.JobID)
+			if j.spec.Warm {
+				n.metrics.warmSpawns.WithLabelValues(j.Scaler.Name).Inc()
+			}
 			n.ops.run(j.AgentID, OpCreate, n.limits(j.row.OrgID).SpawnTimeout, func(ctx context.Context) { n.create(ctx, j) })
 			return
 		}
@@ -233,6 +237,9 @@ func (n *Node) delete(ctx context.Context, j job) {
 		return
 	}
 	if gone > 0 {
+		if j.row.GoneReason == ci.GoneIdle || j.row.GoneReason == ci.GoneMadeRoom {
+			n.metrics.warmReaped.WithLabelValues(j.Scaler.Name).Inc()
+		}
 		n.log.Info("agent is gone", "agent_id", j.AgentID, "scaler", j.Scaler.Name, "reason", j.row.GoneReason)
 	}
 }

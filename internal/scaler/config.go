@@ -49,7 +49,7 @@ type Entry struct {
 // Platform of a pool; zero fields are undeclared (SC-8).
 type Platform struct{ OS, Arch string }
 
-// WarmPool is parsed; pools are not filled yet.
+// WarmPool says how many agents of each label set are kept running in advance (WP).
 type WarmPool struct {
 	Enabled     bool
 	Size        int64

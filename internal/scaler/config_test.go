@@ -197,7 +197,6 @@ func TestHostPlatformIsNoGate(t *testing.T) {
 func TestXS4PoolWithoutResources(t *testing.T) {
 	pool := "    warmPool: {enabled: true, size: 2}\n"
 	expect(t, entry(pool+"    labelSets: [{labels: [linux]}]\n"), "the warm pool is off", true)
-	expect(t, entry(pool+"    labelSets: [{labels: [linux], resources: {cpus: 1}}]\n"), "warm pools are not enforced yet", true)
 	c, _ := parse(t, entry(pool+"    labelSets: [{labels: [linux]}]\n"))
 	if c.Scalers[0].WarmPool.Enabled {
 		t.Error("the pool is on")

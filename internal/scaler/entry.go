@@ -266,7 +266,6 @@ func warmPool(r reader, f field, sets []LabelSet) WarmPool {
 		r.warn(f, "give the label set resources", "the warm pool is off: label set %d has no cpu or memory", i)
 		return WarmPool{}
 	}
-	r.warn(f, "", "warm pools are not enforced yet: no agent is started in advance")
 	return w
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -14,6 +15,9 @@ type metrics struct {
 	cpus, memory *prometheus.GaugeVec
 	failures     *prometheus.CounterVec
 	reloads      *prometheus.CounterVec
+
+	warmTarget, warmReady, warmInFlight *prometheus.GaugeVec
+	warmSpawns, warmReaped              *prometheus.CounterVec
 }
 
 const globalLabel = "__global__"
@@ -33,7 +37,45 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "kici_orch_scaler_config_reloads_total", Help: "Reloads of scalers.yaml: attempted, success, failed.",
 		}, []string{"result"}),
 	}
-	return m, errors.Join(r.Register(m.cpus), r.Register(m.memory), r.Register(m.failures), r.Register(m.reloads))
+	pool := []string{"scaler", "labelSet"}
+	m.warmTarget = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_target", Help: "Agents that a warm pool should hold."}, pool)
+	m.warmReady = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_ready", Help: "Idle agents of a warm pool."}, pool)
+	m.warmInFlight = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_in_flight", Help: "Agents that are starting for a warm pool."}, pool)
+	m.warmSpawns = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_spawns_total", Help: "Agents started for warm pools."}, pool[:1])
+	m.warmReaped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_reaped_total", Help: "Idle agents of warm pools that were ended, as surplus or to make room."}, pool[:1])
+	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
+}
+
+func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+// pools republishes what warm pools hold; targets are by scaler and label set.
+func (m *metrics) pools(targets map[[2]string]int64, rows []db.NodeAgentsRow) {
+	m.warmTarget.Reset()
+	m.warmReady.Reset()
+	m.warmInFlight.Reset()
+	for key, size := range targets {
+		m.warmTarget.WithLabelValues(key[:]...).Set(float64(size))
+		m.warmReady.WithLabelValues(key[:]...).Set(0)
+		m.warmInFlight.WithLabelValues(key[:]...).Set(0)
+	}
+	for _, r := range rows {
+		key := [2]string{r.Scaler, r.LabelSet}
+		if _, pooled := targets[key]; !pooled || r.BoundJobID.Valid {
+			continue
+		}
+		switch ci.AgentState(r.State) {
+		case ci.AgentOnline:
+			m.warmReady.WithLabelValues(key[:]...).Inc()
+		case ci.AgentRequested, ci.AgentStarting, ci.AgentBooting:
+			m.warmInFlight.WithLabelValues(key[:]...).Inc()
+		}
+	}
 }
 
 func (m *metrics) failure(backend string, bound bool) {

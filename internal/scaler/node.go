@@ -78,6 +78,20 @@ func (m *managed) has(key string) bool {
 	return slices.ContainsFunc(m.entry.LabelSets, func(s LabelSet) bool { return ci.LabelKey(s.Labels) == key })
 }
 
+// warmTargets are the sizes of the warm pools, by scaler and label set.
+func (n *Node) warmTargets() map[[2]string]int64 {
+	out := map[[2]string]int64{}
+	for _, m := range n.scalers {
+		if m.entry == nil || !m.entry.WarmPool.Enabled {
+			continue
+		}
+		for _, s := range m.entry.LabelSets {
+			out[[2]string{m.id.Name, ci.LabelKey(s.Labels)}] = m.entry.WarmPool.Size
+		}
+	}
+	return out
+}
+
 func (m *managed) refuses() string {
 	switch {
 	case m.entry == nil:

@@ -157,8 +157,8 @@ func (e *Entry) values() map[string]value {
 		"mandatoryLabels": plain(strings.Join(e.Mandatory, ",")), "platform": plain(strings.Trim(e.Platform.OS+"/"+e.Platform.Arch, "/")),
 		"roles": plain(cmp.Or(strings.Join(e.Roles, ","), "none")), "resourceCap": plain(capText(e.Cap)), "machinePool": plain(e.MachinePool),
 	}
-	if e.WarmPool != (WarmPool{}) {
-		out["warmPool"] = plain(valueText(e.WarmPool))
+	if w := e.WarmPool; w.Enabled {
+		out["warmPool"] = plain(fmt.Sprintf("%d agents, surplus idle for %d s", w.Size, w.IdleSeconds))
 	}
 	for k, v := range e.Options {
 		out[k] = plain(valueText(v))

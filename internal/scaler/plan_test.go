@@ -76,6 +76,11 @@ func TestCompare(t *testing.T) {
 			[]string{"kept a labelSets[0].env:TOKEN→TOKEN (other values)"},
 			"",
 		},
+		{
+			"a warm pool", head + strings.Replace(a, "labels: [x]", "labels: [x], resources: {cpus: 1}", 1), head + strings.Replace(a, "labelSets: [{labels: [x]", "warmPool: {enabled: true, size: 2}, labelSets: [{labels: [x], resources: {cpus: 1}", 1), nil,
+			[]string{"kept a warmPool:→2 agents, surplus idle for 300 s"},
+			"",
+		},
 		{"roles", head + a, head + strings.Replace(a, "maxAgents: 2", "maxAgents: 2, roles: []", 1), nil, []string{"kept a roles:builder,init-runner→none"}, ""},
 		{
 			"a key that needs a restart", head + b, head + strings.NewReplacer("/s", "/t", "red", "blue").Replace(b), nil,

@@ -74,6 +74,9 @@ func (n *Node) row(m *managed) (db.NodePutScalerParams, error) {
 	spec := placement.ScalerSpec{LabelSets: m.offers, MaxConcurrentSpawns: 1, Protections: m.backend.Capabilities().Protections}
 	if e := m.entry; e != nil {
 		spec.MaxConcurrentSpawns = e.MaxConcurrentSpawns
+		if e.WarmPool.Enabled {
+			spec.Warm = placement.WarmPool{Size: e.WarmPool.Size, IdleMs: e.WarmPool.IdleSeconds * 1000}
+		}
 		p.MaxAgents, p.CapCpuMilli, p.CapMemBytes = e.MaxAgents, e.Cap.CPUMilli, e.Cap.MemBytes
 	}
 	text, err := json.Marshal(spec)

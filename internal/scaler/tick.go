@@ -53,6 +53,7 @@ func (n *Node) tick(ctx context.Context) error {
 		n.act(job)
 	}
 	n.metrics.use(n.order, rows)
+	n.metrics.pools(n.warmTargets(), rows)
 	n.schedule(v.Now, plan.Next)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 const dispatchAgents = `-- name: DispatchAgents :many
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
   g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
+  g.label_set, g.registered_at,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
@@ -39,6 +40,8 @@ type DispatchAgentsRow struct {
 	LinkLostAt      sql.NullInt64
 	Draining        bool
 	RestUntil       sql.NullInt64
+	LabelSet        string
+	RegisteredAt    sql.NullInt64
 	JobID           sql.NullString
 	BoundFinishedAt sql.NullInt64
 	BoundAgentID    sql.NullString
@@ -74,6 +77,8 @@ func (q *Queries) DispatchAgents(ctx context.Context) ([]DispatchAgentsRow, erro
 			&i.LinkLostAt,
 			&i.Draining,
 			&i.RestUntil,
+			&i.LabelSet,
+			&i.RegisteredAt,
 			&i.JobID,
 			&i.BoundFinishedAt,
 			&i.BoundAgentID,
@@ -392,6 +397,19 @@ func (q *Queries) DispatchMarkUnroutable(ctx context.Context, shape string, unro
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+const dispatchMayWarm = `-- name: DispatchMayWarm :one
+SELECT COUNT(*) FROM cluster_instances i WHERE i.instance_id = $1 AND i.draining = FALSE
+  AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = $1 AND b.scaler = $2 AND b.until_at > $3)
+`
+
+// Whether a scaler may start an agent in advance: 1, or 0 when its node drains or it backs off since the decision.
+func (q *Queries) DispatchMayWarm(ctx context.Context, nodeID string, scaler string, now int64) (int64, error) {
+	row := q.db.QueryRowContext(ctx, dispatchMayWarm, nodeID, scaler, now)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const dispatchNodes = `-- name: DispatchNodes :many

@@ -15,6 +15,7 @@ ORDER BY s.node_id, s.position, s.name;
 -- The order is computed so that no index has it: that of the live agents is the one to use, however many there were.
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
   g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
+  g.label_set, g.registered_at,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
@@ -77,6 +78,11 @@ SELECT COUNT(*) FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id
 WHERE j.id = sqlc.arg(job_id) AND j.status = 'queued' AND j.agent_id IS NULL AND r.status IN ('pending', 'running')
   AND NOT EXISTS (SELECT 1 FROM agents g WHERE g.bound_job_id = j.id AND g.state NOT IN ('gone', 'ending'))
   AND NOT EXISTS (SELECT 1 FROM cluster_instances i WHERE i.instance_id = sqlc.arg(node_id) AND i.draining = TRUE)
+  AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = sqlc.arg(node_id) AND b.scaler = sqlc.arg(scaler) AND b.until_at > sqlc.arg(now));
+
+-- name: DispatchMayWarm :one
+-- Whether a scaler may start an agent in advance: 1, or 0 when its node drains or it backs off since the decision.
+SELECT COUNT(*) FROM cluster_instances i WHERE i.instance_id = sqlc.arg(node_id) AND i.draining = FALSE
   AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = sqlc.arg(node_id) AND b.scaler = sqlc.arg(scaler) AND b.until_at > sqlc.arg(now));
 
 -- name: DispatchLaunch :exec
