@@ -117,7 +117,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	}
 	t.finish(wire.JobStatus{
 		Status: string(out.Status), StartedAt: out.StartedAt, FinishedAt: out.FinishedAt, Outputs: out.Outputs, Error: out.Error,
-		InitFailure: out.InitFailure, KillMethod: out.KillMethod,
+		InitFailure: out.InitFailure, KillMethod: out.KillMethod, TimedOut: out.TimedOut,
 	})
 	return out, true
 }

@@ -106,11 +106,15 @@ func (b *Batch) Finish(r wire.JobStatus, logBytes int64) (applied bool, err erro
 	if found, err := b.open(r.JobID); err != nil || !found {
 		return false, err
 	}
-	applied, err = b.l.finish(b.job, End{
+	end := End{
 		JobID: r.JobID, Attempt: r.Attempt, AgentID: b.agent, Status: ci.JobStatus(r.Status), Error: r.Error,
 		InitFailure: r.InitFailure, KillMethod: r.KillMethod, Outputs: r.Outputs, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Seq: r.Seq, LogBytes: logBytes,
-	})
+	}
+	if r.TimedOut {
+		end.FailureClass = classTimedOut
+	}
+	applied, err = b.l.finish(b.job, end)
 	if applied {
 		b.unnoted = false // the end wrote it
 	}

@@ -62,3 +62,26 @@ func TestBatch(t *testing.T) {
 		}
 	})
 }
+
+// The class of a run that fails says what kind of failure it was (PIPE-21). dead_orchestrator is the leader's word (internal/dispatch).
+func TestFailureClassOfAReport(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		for want, r := range map[string]wire.JobStatus{
+			"step_failure":  {Status: "failed"},
+			"timed_out":     {Status: "failed", TimedOut: true, Error: "the job exceeded its timeout of 1m0s"},
+			"never_started": {Status: "failed", InitFailure: "checkout", Error: "no such commit"},
+		} {
+			id := w.insert(newRun(job("a")))
+			a := w.job(id, "a")
+			agent, attempt := w.assign(a.ID)
+			r.JobID, r.Attempt, r.Seq = a.ID, attempt, 1
+			w.write(func(tx *store.Tx) error {
+				_, err := w.s.Batch(tx, agent).Finish(r, 0)
+				return err
+			})
+			if got := w.run(id); got.FailureClass != want || got.Status != string(ci.RunFailed) {
+				t.Errorf("%s %q, want %q", got.Status, got.FailureClass, want)
+			}
+		}
+	})
+}

@@ -211,6 +211,7 @@ type JobStatus struct {
 	Error       string            `json:"error,omitempty"`       // a sentence for people
 	InitFailure string            `json:"initFailure,omitempty"` // checkout, workspace, spec: the job never reached its first step
 	KillMethod  string            `json:"killMethod,omitempty"`  // cgroup or subreaper (D19)
+	TimedOut    bool              `json:"timedOut,omitempty"`    // failed because the job exceeded its timeout (PIPE-21)
 }
 
 // ReportAck acknowledges every report of the job up to Seq as durable.

@@ -79,6 +79,7 @@ type Outcome struct {
 	Error       string
 	InitFailure string
 	KillMethod  string
+	TimedOut    bool // it exceeded the job's own timeout
 	StartedAt   int64
 	FinishedAt  int64
 }
@@ -216,7 +217,7 @@ func (j *Job) verdict(out *Outcome) {
 	case errors.Is(cause, ErrAborted), errors.Is(cause, ErrGone):
 		out.Status, out.Error = ci.JobFailed, cause.Error()
 	case errors.Is(cause, errTimeout) && j.status != "success":
-		out.Status = ci.JobFailed
+		out.Status, out.TimedOut = ci.JobFailed, true
 		out.Error = fmt.Sprintf("%s of %s", errTimeout, time.Duration(j.cfg.Spec.TimeoutMs)*time.Millisecond)
 	case j.status == "cancelled" || (cause != nil && out.InitFailure != ""):
 		out.Status, out.InitFailure, out.Error = ci.JobCancelled, "", errCancelled.Error()

@@ -482,7 +482,7 @@ func TestJobTimeout(t *testing.T) {
 	b := newBench(t, lock.Step{Run: "sleep 60"}, lock.Step{Run: "echo hook", If: "always()"})
 	b.spec.TimeoutMs = 300
 	out := b.run()
-	if out.Status != ci.JobFailed || !strings.Contains(out.Error, "timeout of 300ms") {
+	if out.Status != ci.JobFailed || !out.TimedOut || !strings.Contains(out.Error, "timeout of 300ms") {
 		t.Errorf("%+v", out)
 	}
 	if d := cmp.Diff([]string{"success", "cancelled", "success"}, b.statuses()); d != "" {
