@@ -3,9 +3,12 @@ package sim
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kici-go/kici/internal/placement"
 )
 
 // whyAnswer is what the product says of a job (client.Why).
@@ -31,6 +34,7 @@ type jobFacts struct {
 	Siblings      int      // of its fan-out that have passed the window and have not ended
 	Run, Own      place    // what its run and itself wait for in a concurrency group
 	Nowhere       bool     // nothing has its labels
+	Said          []string // sentences that placement has left about jobs of its kind
 }
 
 // place is one that was not taken yet.
@@ -111,6 +115,8 @@ func untrueQueued(f jobFacts, w whyAnswer) (string, bool) {
 		return "", false
 	case w.has("booting") && slices.ContainsFunc(w.Reasons, func(r whyReason) bool { return strings.Contains(r.Text, "is starting for it") }):
 		return "no agent is starting for it", false
+	case !w.says(f.Said):
+		return fmt.Sprintf("placement says %q", f.Said), false
 	case f.Nowhere && !w.has("no_offer"):
 		return "nothing has its labels", true
 	case len(w.Reasons) == 0:
@@ -138,6 +144,16 @@ func (w whyAnswer) has(kind string) bool {
 
 func (w whyAnswer) names(agent string) bool {
 	return slices.ContainsFunc(w.Reasons, func(r whyReason) bool { return r.Agent == agent })
+}
+
+// says reports whether all of these sentences are among the reasons.
+func (w whyAnswer) says(texts []string) bool {
+	for _, text := range texts {
+		if !slices.ContainsFunc(w.Reasons, func(r whyReason) bool { return r.Text == text }) {
+			return false
+		}
+	}
+	return true
 }
 
 // jobs are those that it is said to need, in order.
@@ -177,11 +193,28 @@ func readFacts(pool *database, id string) (f jobFacts, found bool, err error) {
 	if err != nil {
 		return f, false, err
 	}
+	if f.Said, err = readSaid(pool, id); err != nil {
+		return f, false, err
+	}
 	if f.Run, err = readPlace(pool, runID, ""); err != nil {
 		return f, false, err
 	}
 	f.Own, err = readPlace(pool, runID, id)
 	return f, true, err
+}
+
+// readSaid is what placement has left about a job that waits in the queue.
+func readSaid(pool *database, id string) (texts []string, err error) {
+	found, err := column(pool, "SELECT s.reasons FROM shape_reasons s JOIN execution_jobs j ON j.shape = s.shape WHERE j.id = ? AND j.status = 'queued' AND j.agent_id IS NULL", id)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	var list []placement.Reason
+	err = json.Unmarshal([]byte(found[0]), &list)
+	for _, r := range list {
+		texts = append(texts, r.Text)
+	}
+	return texts, err
 }
 
 func column(pool *database, query string, args ...any) (out []string, err error) {

@@ -34,6 +34,7 @@ func TestUntrueReasons(t *testing.T) {
 		"an agent is on its way":       {jobFacts{Status: "queued", Bound: []string{"a"}}, say("queued", "x", agent("booting", "a")), false, false},
 		"an agent is, and is not said": {jobFacts{Status: "queued", Bound: []string{"a"}}, say("queued", "x", agent("cap", "")), true, false},
 		"waits for nothing":            {jobFacts{Status: "queued"}, say("queued", "waits for the next placement pass"), true, true},
+		"half of what is said":         {jobFacts{Status: "queued", Said: []string{"an agent", "another"}}, say("queued", "x", agent("cap", "")), true, false},
 		"labels that nobody has":       {jobFacts{Status: "queued", Nowhere: true}, say("queued", "x", agent("no_offer", "")), false, false},
 		"runs":                         {jobFacts{Status: "running", Agent: "a"}, say("running", "x", agent("running", "a")), false, false},
 		"runs elsewhere":               {jobFacts{Status: "running", Agent: "a"}, say("running", "x", agent("running", "b")), true, false},

@@ -185,6 +185,9 @@ var mutations = []mutation{
 		{"internal/placement/reasons_agents.go", "	case a.Draining || a.State == ci.AgentDraining || a.State == ci.AgentEnding:\n		return ReasonDraining\n", ""},
 		{"internal/placement/reasons_agents.go", "import \"github.com/kici-go/kici/internal/ci\"\n", ""},
 	}},
+	{"reason-first", "of the reasons why a job waits only the first is told", 1, []edit{
+		{"internal/api/read/why.go", "		reasons = append(reasons, f.reasons.list...)\n", "		reasons = append(reasons, f.reasons.list[:min(1, len(f.reasons.list))]...)\n"},
+	}},
 	{"reason-elsewhere", "a job with an agent on its way is told what keeps others waiting", 1, []edit{
 		{"internal/api/read/why.go", "	case f.boundID != \"\":\n", "	case f.boundID == \"never\":\n"},
 	}},
