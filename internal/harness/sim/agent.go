@@ -98,21 +98,23 @@ func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
 	switch k := d.below(100); {
 	case k < 7: // killed at some time
 		w.later(ctx, d.between(0, 40*time.Second), func() { a.exit("killed") })
-	case k < 14: // killed when it sends something
+	case k < 12: // killed when it sends something
 		a.doom = 1 + d.next()%60
+	case k < 16: // … about when it is known to be there
+		a.doom = 2 + d.next()%5
 	case k < 20: // cut off for a while
 		w.later(ctx, d.between(time.Second, 30*time.Second), func() {
 			d := d.between(time.Second, 50*time.Second)
 			w.trace.add("stall %s %s", a.actor, d)
 			w.net.stall(a.actor, d)
 		})
-	case k < 26: // its connections break now and then
+	case k < 25: // its connections break now and then
 		for range 1 + d.below(4) {
 			w.later(ctx, d.between(0, 30*time.Second), func() { w.net.drop(a.actor, d.chance(60)) })
 		}
-	case k < 32:
+	case k < 34:
 		return !a.stays
-	case k < 44: // cut off when it sends something early in its life, for longer than it is waited for
+	case k < 46: // cut off when it sends something early in its life, for longer than it is waited for
 		a.lost = 1 + d.next()%12
 	}
 	return false

@@ -29,13 +29,14 @@ func (w *world) settle(drained *coordinator) {
 	defer p.http.CloseIdleConnections()
 	defer w.verify()
 	if drained != nil { // what waits says why, and that is true
-		time.Sleep(quick(peaceAfter) + p.d.between(behindInPeace, 3*behindInPeace))
+		time.Sleep(quick(peaceAfter) + p.d.between(15*time.Second, 45*time.Second))
 		p.drain(nil)
 	}
 	if !w.rest() {
 		return
 	}
 	p.reviveAll()
+	p.rerunFailed()
 	if !w.rest() {
 		return
 	}

@@ -85,6 +85,11 @@ var (
 	errUnknown   = errors.New("the connection broke during the commit")
 )
 
+// isFault reports whether an error is of our own making, however late it comes.
+func isFault(err error) bool {
+	return errors.Is(err, errDead) || errors.Is(err, errPartition) || errors.Is(err, errDisk) || errors.Is(err, errUnknown)
+}
+
 // run lives one life after the other until the world ends.
 func (c *coordinator) run() {
 	from := filepath.Join(c.w.dir, c.name+".0")
@@ -109,7 +114,7 @@ func (c *coordinator) run() {
 			if err != nil {
 				c.w.trace.note("%s ended: %v", l.actor, err)
 			}
-			if err != nil && !l.dead.Load() && !c.w.faulty() {
+			if err != nil && !l.dead.Load() && !c.w.faulty() && !isFault(err) {
 				c.w.violate("server", "%s ended by itself: %v", l.actor, err)
 			}
 			l.finish()
@@ -215,7 +220,7 @@ func (p *pause) clock(now time.Time) time.Time {
 // middle of it, so that another has followed it when it goes on.
 func (l *life) lead() {
 	w := l.c.w
-	if h := l.callOf("lead"); w.faulty() && h>>16%20 == 0 {
+	if h := l.callOf("lead"); w.faulty() && h>>16%10 == 0 {
 		time.Sleep(upTo(h>>30, 3*time.Second))
 	}
 	if w.plan.pause == 0 || w.started.pending() || !w.faulty() || w.started.since() < w.plan.pauseAt || w.paused.Swap(true) {

@@ -35,7 +35,7 @@ func newPlan(s seed, coordinators int) plan {
 	d := s.dice("plan")
 	p := plan{
 		coordinators: coordinators, faultsFor: d.between(20*time.Second, 60*time.Second), slowOneIn: 100 + d.next()%800,
-		calm: d.chance(6), linux: 1 + d.below(4), gpu: 1 + d.below(2), repos: 1 + d.below(2),
+		calm: d.chance(10), linux: 1 + d.below(4), gpu: 1 + d.below(2), repos: 1 + d.below(2),
 		statics: d.below(3),
 	}
 	p.global = max(1, p.linux+p.gpu-d.below(3))
@@ -48,6 +48,10 @@ func newPlan(s seed, coordinators int) plan {
 	}
 	if !p.calm && d.chance(35) {
 		p.outage, p.outageAt = d.between(15*time.Second, 50*time.Second), d.between(0, p.faultsFor/2)
+		if d.chance(50) { // when nothing else breaks any more, what waits says why, and that is true
+			p.outageAt = p.faultsFor * 3 / 4
+			p.outage = p.faultsFor/4 + quick(peaceAfter) + d.between(20*time.Second, 40*time.Second)
+		}
 	}
 	return p
 }
@@ -55,7 +59,7 @@ func newPlan(s seed, coordinators int) plan {
 // out reports whether machines start nothing just now.
 func (p plan) out(w *world) bool {
 	since := w.started.since()
-	return p.outage > 0 && w.faulty() && since >= p.outageAt && since < p.outageAt+p.outage
+	return p.outage > 0 && !w.ending.Load() && !w.started.pending() && since >= p.outageAt && since < p.outageAt+p.outage
 }
 
 // databaseNow is the clock of a shared database. When another of its machines takes over it may leap, so that a leader is deposed who
@@ -117,7 +121,7 @@ func (p plan) full(w *world, l *life) bool {
 	slot := uint64(at / (20 * time.Second))
 	h := w.seed.at("full "+l.c.name, slot)
 	from := time.Duration(slot)*20*time.Second + upTo(h>>8, 16*time.Second)
-	return h%100 < 25 && at >= from && at < from+time.Second+upTo(h>>20, 3*time.Second)
+	return h%100 < 45 && at >= from && at < from+time.Second+upTo(h>>20, 3*time.Second)
 }
 
 // tune makes the waits of the product short enough for many schedules.
@@ -231,10 +235,10 @@ func steps(d *dice, b *strings.Builder) {
 			ms += 15000
 		}
 		asks := ""
-		if d.chance(7) {
+		if d.chance(14) {
 			asks += fmt.Sprintf(" add=%d", 1+d.below(2))
 		}
-		if d.chance(7) {
+		if d.chance(14) {
 			asks += " emit=deploy.wanted"
 		}
 		fmt.Fprintf(b, "      - run: sim ms=%d lines=%d exit=%d%s%s\n", ms, d.below(4), exit, stubborn, asks)

@@ -92,7 +92,7 @@ func TestRealTimeOnPostgreSQL(t *testing.T) {
 		t.Skip("not in a process of a campaign, nor in a hurry, nor with the race detector, which is too slow for real time")
 	}
 	server := storetest.Server(t)
-	for n, list := range map[int][]uint64{1: {1, 2}, 3: {3, 4}} {
+	for n, list := range map[int][]uint64{1: {5, 6}, 3: {5, 8}} {
 		t.Run(fmt.Sprintf("%d coordinators", n), func(t *testing.T) {
 			t.Parallel()
 			if *seeds > 0 {
@@ -102,7 +102,10 @@ func TestRealTimeOnPostgreSQL(t *testing.T) {
 			c.Server, c.Processes = server, 2
 			began := time.Now()
 			var sum Stats
-			c.Each = func(r Result) { sum = sum.plus(r.Stats) }
+			c.Each = func(r Result) {
+				sum = sum.plus(r.Stats)
+				t.Logf("seed %d: %s, %+v", r.Seed, r.Virtual.Round(time.Second), r.Stats)
+			}
 			played, failed := c.Run(context.Background())
 			t.Logf("%d worlds in %s, %+v", played, time.Since(began).Round(time.Second), sum)
 			if played != len(list) {

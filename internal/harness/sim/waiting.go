@@ -276,7 +276,7 @@ type doubt struct {
 // How long a reason may be behind what it speaks of: where nothing breaks a pass of placement is made every two seconds; where things
 // break there may be no leader for a while.
 const (
-	behindInPeace = 15 * time.Second
+	behindInPeace = 6 * time.Second
 	behindInWar   = 80 * time.Second
 	peaceAfter    = time.Minute
 )
@@ -290,7 +290,7 @@ func (s *sampler) waiting(pool *database) {
 		return
 	}
 	patience := behindInWar
-	if w.peace() {
+	if w.peace() && w.postgres == nil {
 		patience = behindInPeace
 	}
 	doubts := map[string]doubt{}

@@ -139,11 +139,13 @@ func (p *person) act() {
 		p.start(repo)
 	case k < 85:
 		p.cancel()
-	case k < 95:
+	case k < 94:
 		p.rerun()
-	case k < 97:
+	case k < 95:
 		p.crowd(repo)
-	default:
+	default: // while it is decided who gets what
+		p.push(repo)
+		time.Sleep(p.d.between(time.Millisecond, 600*time.Millisecond))
 		p.drain(pick(p.d, p.w.coordinators...))
 	}
 	if p.d.chance(12) {
@@ -281,6 +283,27 @@ func (p *person) someRun() string {
 func (p *person) cancel() {
 	if id := p.someRun(); id != "" {
 		_, _ = p.insist(http.MethodPost, "/api/v1/admin/runs/"+id+"/cancel", map[string]any{"force": p.d.chance(30), "reason": "because"}, nil)
+	}
+}
+
+// rerunFailed runs again what failed of two runs, those with a job that needs another first.
+func (p *person) rerunFailed() {
+	pool, err := p.w.openDatabase()
+	if err != nil {
+		p.w.violate("harness", "open database: %v", err)
+		return
+	}
+	found, err := column(pool, `SELECT r.id FROM execution_runs r WHERE r.status = 'failed' AND r.init_failure = ''
+		ORDER BY (SELECT COUNT(*) FROM execution_job_needs n WHERE n.run_id = r.id) DESC, r.id`)
+	_ = pool.Close()
+	if err != nil {
+		p.w.violate("harness", "read failed runs: %v", err)
+	}
+	for _, id := range found[:min(2, len(found))] {
+		a, err := p.insist(http.MethodPost, "/api/v1/admin/runs/"+id+"/rerun", map[string]any{"failedOnly": true}, nil)
+		if err != nil || a.status != http.StatusCreated && a.status != http.StatusConflict {
+			p.w.violate("rerun", "of run %s: %v %d %v", id, err, a.status, a.body)
+		}
 	}
 }
 

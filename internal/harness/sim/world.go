@@ -144,10 +144,10 @@ func newWorld(o Options) *world {
 			if d.chance(40) {
 				files[".kici/workflows/tick.yaml"] = tick
 			}
-			if d.chance(60) {
+			if d.chance(80) {
 				files[".kici/workflows/heard.yaml"] = heard
 			}
-			if d.chance(40) {
+			if d.chance(70) {
 				files[".kici/workflows/heard-too.yaml"] = heardToo
 			}
 			files[".kici/workflows/steady.yaml"] = steady
@@ -345,7 +345,7 @@ func (r *repository) Resolve(ctx context.Context, ref string) (source.Commit, er
 	if err := sleep(ctx, time.Millisecond+upTo(h, 5*time.Millisecond)); err != nil {
 		return source.Commit{}, err
 	}
-	if r.w.faulty() && h>>32%100 < 15 {
+	if r.w.faulty() && h>>32%100 < 25 {
 		return source.Commit{}, fmt.Errorf("the repository is down: %w", source.ErrUnreachable)
 	}
 	return r.Fake.Resolve(ctx, ref)

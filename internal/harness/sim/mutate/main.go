@@ -65,7 +65,7 @@ func try(m mutation, seeds int, budget time.Duration) (r result, err error) {
 		return r, err
 	}
 	program := filepath.Join(dir, "sim.test")
-	cmd := exec.CommandContext(context.Background(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./internal/harness/sim")
+	cmd := exec.CommandContext(context.Background(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./internal/harness/sim")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return r, fmt.Errorf("build: %w: %s", err, text)
 	}
