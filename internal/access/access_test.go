@@ -36,7 +36,7 @@ func setUp(t *testing.T, d *storetest.Database) *fixture {
 	d.Config.Now = clock
 	f.st = d.Open(t)
 	f.Service = New(f.st, service.Env{Now: clock, NewID: ci.NewID}, slog.New(slog.DiscardHandler))
-	if created, err := f.Bootstrap(t.Context(), f.dir); err != nil || !created {
+	if created, err := f.Bootstrap(t.Context(), f.dir, ""); err != nil || !created {
 		t.Fatal(created, err)
 	}
 	var err error

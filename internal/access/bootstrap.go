@@ -30,14 +30,9 @@ const minimumGiven = 32
 var ownToken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 // Bootstrap makes the default organisation and, when no owner token is usable, one in <dataDir>/admin.token; created
-// tells that it did. The file comes before the row: a crash between them leaves a file whose token the next start
+// tells that it did. given is the value of BootstrapVariable, "" for none. The file comes before the row: a crash between them leaves a file whose token the next start
 // registers, never a row whose token nobody knows. A token that was revoked or has expired is never revived.
-func (s *Service) Bootstrap(ctx context.Context, dataDir string) (created bool, err error) {
-	return s.BootstrapWith(ctx, dataDir, os.Getenv(BootstrapVariable))
-}
-
-// BootstrapWith is Bootstrap with the value of BootstrapVariable, "" for none.
-func (s *Service) BootstrapWith(ctx context.Context, dataDir, given string) (created bool, err error) {
+func (s *Service) Bootstrap(ctx context.Context, dataDir, given string) (created bool, err error) {
 	if given != "" && len(given) < minimumGiven {
 		return false, fmt.Errorf("%s needs at least %d characters", BootstrapVariable, minimumGiven)
 	}

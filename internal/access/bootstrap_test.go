@@ -26,7 +26,7 @@ func TestBootstrap(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Error(info, err)
 		}
-		if created, err := f.Bootstrap(t.Context(), f.dir); created || err != nil {
+		if created, err := f.Bootstrap(t.Context(), f.dir, ""); created || err != nil {
 			t.Error("second start:", created, err)
 		}
 		if again, _ := ReadTokenFile(filepath.Join(f.dir, TokenFile)); again != f.token {
@@ -42,7 +42,7 @@ func TestBootstrapAfterCrash(t *testing.T) {
 	if err := writeTokenFile(filepath.Join(dir, TokenFile), token); err != nil {
 		t.Fatal(err)
 	}
-	if created, err := s.Bootstrap(t.Context(), dir); !created || err != nil {
+	if created, err := s.Bootstrap(t.Context(), dir, os.Getenv(BootstrapVariable)); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	if _, err := s.Authenticate(t.Context(), token); err != nil {
@@ -53,14 +53,14 @@ func TestBootstrapAfterCrash(t *testing.T) {
 	}
 }
 
-func TestBootstrapWithRubbishInFile(t *testing.T) {
+func TestBootstrapRubbishInFile(t *testing.T) {
 	s := bare(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, TokenFile)
 	if err := os.WriteFile(path, []byte("rubbish"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if created, err := s.Bootstrap(t.Context(), dir); !created || err != nil {
+	if created, err := s.Bootstrap(t.Context(), dir, os.Getenv(BootstrapVariable)); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	token, _ := ReadTokenFile(path)
@@ -72,10 +72,10 @@ func TestBootstrapWithRubbishInFile(t *testing.T) {
 func TestBootstrapGivenToken(t *testing.T) {
 	s := bare(t)
 	ctx, dir, given := t.Context(), t.TempDir(), strings.Repeat("g", 40)
-	if _, err := s.BootstrapWith(ctx, dir, "short"); err == nil {
+	if _, err := s.Bootstrap(ctx, dir, "short"); err == nil {
 		t.Error("a short token is taken")
 	}
-	if created, err := s.BootstrapWith(ctx, dir, given); !created || err != nil {
+	if created, err := s.Bootstrap(ctx, dir, given); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	p, err := s.Authenticate(ctx, given)
@@ -92,7 +92,7 @@ func TestBootstrapGivenToken(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if created, err := s.BootstrapWith(ctx, dir, given); !created || err != nil {
+	if created, err := s.Bootstrap(ctx, dir, given); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	if _, err := s.Authenticate(ctx, given); !errors.Is(err, ErrUnauthenticated) {
@@ -112,7 +112,7 @@ func TestBootstrapTogether(t *testing.T) {
 		for range 8 {
 			dir := t.TempDir()
 			wg.Go(func() {
-				created, err := s.Bootstrap(t.Context(), dir)
+				created, err := s.Bootstrap(t.Context(), dir, os.Getenv(BootstrapVariable))
 				if err != nil {
 					t.Error(err)
 				}

@@ -5,7 +5,6 @@ package access
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Permission is one thing that a route may demand (admin.md).
@@ -94,18 +93,6 @@ func (p Permission) Known() bool { _, known := lowest[p]; return known }
 func (r Role) Can(p Permission) bool {
 	need, known := lowest[p]
 	return known && r.rank() >= need.rank()
-}
-
-// Permissions lists what the role has, sorted.
-func (r Role) Permissions() []Permission {
-	var out []Permission
-	for p := range lowest {
-		if r.Can(p) {
-			out = append(out, p)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Kinds of actors, as in the access log.

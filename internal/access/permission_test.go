@@ -6,6 +6,18 @@ import (
 	"testing"
 )
 
+// permissions lists what a role has, sorted.
+func permissions(r Role) []Permission {
+	var out []Permission
+	for p := range lowest {
+		if r.Can(p) {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func TestXC145PermissionTable(t *testing.T) {
 	table := map[Role][]Permission{
 		Auditor: {
@@ -23,12 +35,12 @@ func TestXC145PermissionTable(t *testing.T) {
 	for _, role := range []Role{Auditor, Admin, Owner} {
 		have = append(have, table[role]...)
 		slices.Sort(have)
-		if got := role.Permissions(); !slices.Equal(got, have) {
+		if got := permissions(role); !slices.Equal(got, have) {
 			t.Errorf("%s has %v, want %v", role, got, have)
 		}
 	}
 	for _, role := range []Role{"", "root", "Owner"} {
-		if p := role.Permissions(); len(p) != 0 || role.Valid() {
+		if p := permissions(role); len(p) != 0 || role.Valid() {
 			t.Errorf("role %q has %v", role, p)
 		}
 	}

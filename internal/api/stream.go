@@ -16,6 +16,7 @@ import (
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -104,17 +105,6 @@ func (s *stream) wait(ctx context.Context, subs ...<-chan struct{}) error {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
 // runEvents sends the whole run at once and whenever it has changed, and "end" when it has ended.
 func (a *API) runEvents(ctx context.Context, in *RunRef) (*huma.StreamResponse, error) {
 	c := callerOf(ctx)
@@ -156,7 +146,7 @@ func (a *API) followRun(ctx context.Context, s *stream, scope read.Scope, id str
 			return s.end()
 		}
 		// A snapshot of a huge run costs; never spend more than a tenth of the time on one reader.
-		if err := pause(ctx, max(coalesce, 10*time.Since(began))); err != nil {
+		if err := service.Pause(ctx, max(coalesce, 10*time.Since(began))); err != nil {
 			return err
 		}
 		if err := s.wait(ctx, sub.C()); err != nil {
@@ -305,7 +295,7 @@ func (a *API) followLog(ctx context.Context, s *stream, f logFollow) error {
 		if err := s.wait(ctx, lines.C(), state.C()); err != nil {
 			return err
 		}
-		if err := pause(ctx, coalesce/2); err != nil {
+		if err := service.Pause(ctx, coalesce/2); err != nil {
 			return err
 		}
 	}

@@ -290,7 +290,7 @@ func (s *Server) openAccess(ctx context.Context) error {
 		return err
 	}
 	s.metrics.CounterOf("access_log_write_failures_total", "Audit rows that were lost because they could not be written.", s.access.AuditLost)
-	if s.created, err = s.access.BootstrapWith(ctx, s.data.Path(), s.o.AdminToken); err != nil {
+	if s.created, err = s.access.Bootstrap(ctx, s.data.Path(), s.o.AdminToken); err != nil {
 		return err
 	}
 	if err := s.secrets.Verify(ctx); err != nil {

@@ -59,21 +59,12 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		if quiet { // a burst of ends of jobs is looked at together
-			pause(ctx, quietPause)
+			_ = service.Pause(ctx, quietPause)
 		}
 		return nil
 	}}
 	g.Go(func() error { return loop.Run(ctx) })
 	return g.Wait()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // look routes everything that is due, oldest first, page by page (EVT-16). quiet tells that there was something, and nobody waits for

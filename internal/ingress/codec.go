@@ -60,8 +60,3 @@ func (c *codec) unpack(stored []byte, encoding string) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("body has unknown encoding %q", encoding)
 }
-
-// Body returns a stored delivery's body as it was received.
-func (s *Service) Body(stored []byte, encoding string) ([]byte, error) {
-	return s.codec.unpack(stored, encoding)
-}

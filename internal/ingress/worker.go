@@ -218,9 +218,7 @@ func (s *Service) process(ctx context.Context, d *db.Delivery) (err error) {
 		if err = s.finish(ctx, *d, out); !errors.Is(err, errStale) {
 			return err
 		}
-		select { // until what it saw is committed
-		case <-time.After(stalePause):
-		case <-ctx.Done():
+		if service.Pause(ctx, stalePause) != nil { // until what it saw is committed
 			return context.Cause(ctx)
 		}
 	}

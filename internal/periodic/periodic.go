@@ -148,12 +148,7 @@ func (s *Service) tick(ctx context.Context, term, led int64) error {
 	if len(due) > 0 {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	_ = service.Pause(ctx, wait)
 	return nil
 }
 

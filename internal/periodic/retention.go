@@ -193,7 +193,7 @@ func (r *Retention) runs(ctx context.Context, term, before int64) (total int64, 
 			if n == 0 {
 				break
 			}
-			if err := rest(ctx); err != nil {
+			if err := service.Pause(ctx, pause); err != nil {
 				return total, err
 			}
 		}
@@ -272,7 +272,7 @@ func (r *Retention) all(ctx context.Context, term int64, table string, one func(
 		}
 		total += n
 		r.deleted.WithLabelValues(table).Add(float64(n))
-		if err := rest(ctx); err != nil {
+		if err := service.Pause(ctx, pause); err != nil {
 			return total, err
 		}
 	}
@@ -343,16 +343,4 @@ func forget(ctx context.Context, tx *store.Tx, row db.ClusterInstance) (int64, e
 	}
 	_, err = tx.DeleteBackoffsOfNode(ctx, row.InstanceID)
 	return n, err
-}
-
-// rest lets others write between two batches.
-func rest(ctx context.Context) error {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -181,9 +181,6 @@ func (n *Node) Run(ctx context.Context) error {
 // stopGrace is how long Run waits for work in progress at its end.
 const stopGrace = 5 * time.Second
 
-// Wake makes the loop look now.
-func (n *Node) Wake() { n.wake.Signal() }
-
 func (n *Node) forward(ctx context.Context, c <-chan struct{}) {
 	for {
 		select {

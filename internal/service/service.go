@@ -85,3 +85,15 @@ func (l Loop) Run(ctx context.Context) error {
 		timer.Reset(next)
 	}
 }
+
+// Pause waits for d, or until ctx ends: then its error is ctx's.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

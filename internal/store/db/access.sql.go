@@ -10,62 +10,6 @@ import (
 	"database/sql"
 )
 
-const accessLog = `-- name: AccessLog :many
-SELECT id, org_id, at, actor_kind, actor, action, target, source, outcome, request_id, error, meta FROM access_log
-WHERE org_id = $1
-  AND (at < CAST($2 AS BIGINT) OR (at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))
-ORDER BY at DESC, id DESC
-LIMIT $4
-`
-
-type AccessLogParams struct {
-	OrgID    string
-	BeforeAt int64
-	BeforeID string
-	MaxRows  int32
-}
-
-func (q *Queries) AccessLog(ctx context.Context, arg AccessLogParams) ([]AccessLog, error) {
-	rows, err := q.db.QueryContext(ctx, accessLog,
-		arg.OrgID,
-		arg.BeforeAt,
-		arg.BeforeID,
-		arg.MaxRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []AccessLog{}
-	for rows.Next() {
-		var i AccessLog
-		if err := rows.Scan(
-			&i.ID,
-			&i.OrgID,
-			&i.At,
-			&i.ActorKind,
-			&i.Actor,
-			&i.Action,
-			&i.Target,
-			&i.Source,
-			&i.Outcome,
-			&i.RequestID,
-			&i.Error,
-			&i.Meta,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const accessLogEntry = `-- name: AccessLogEntry :one
 SELECT id, org_id, at, actor_kind, actor, action, target, source, outcome, request_id, error, meta FROM access_log WHERE org_id = $1 AND id = $2
 `

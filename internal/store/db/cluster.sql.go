@@ -141,17 +141,6 @@ func (q *Queries) LeaderLeaseForUpdate(ctx context.Context) (LeaderLease, error)
 	return i, err
 }
 
-const leaderTerm = `-- name: LeaderTerm :one
-SELECT term FROM leader_term WHERE id = 'leader'
-`
-
-func (q *Queries) LeaderTerm(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, leaderTerm)
-	var term int64
-	err := row.Scan(&term)
-	return term, err
-}
-
 const leaderTermForShare = `-- name: LeaderTermForShare :one
 SELECT term FROM leader_term WHERE id = 'leader' FOR SHARE
 `

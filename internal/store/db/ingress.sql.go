@@ -141,17 +141,6 @@ func (q *Queries) CountDuplicateDelivery(ctx context.Context, orgID string, deli
 	return i, err
 }
 
-const countOpenDeliveries = `-- name: CountOpenDeliveries :one
-SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST($1 AS INTEGER)) AS o
-`
-
-func (q *Queries) CountOpenDeliveries(ctx context.Context, maxRows int32) (int64, error) {
-	row := q.db.QueryRowContext(ctx, countOpenDeliveries, maxRows)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const countOpenDeliveriesByOrg = `-- name: CountOpenDeliveriesByOrg :many
 SELECT o.org_id, COUNT(*) AS waiting FROM (
   SELECT d.org_id FROM deliveries d WHERE d.finished_at IS NULL LIMIT CAST($1 AS INTEGER)

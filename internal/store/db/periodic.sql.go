@@ -9,16 +9,6 @@ import (
 	"context"
 )
 
-const ageRun = `-- name: AgeRun :exec
-UPDATE execution_runs SET created_at = $1, finished_at = $1 WHERE id = $2
-`
-
-// For tests: a run of long ago.
-func (q *Queries) AgeRun(ctx context.Context, at int64, iD string) error {
-	_, err := q.db.ExecContext(ctx, ageRun, at, iD)
-	return err
-}
-
 const closeAgentsOfNode = `-- name: CloseAgentsOfNode :execrows
 UPDATE agents SET state = 'gone', state_at = $1, ended_at = $1, gone_reason = $2
 WHERE agents.node_id = $3 AND agents.state <> 'gone' AND agents.instance_id IN ('', $3)
@@ -336,17 +326,6 @@ func (q *Queries) DeleteScalersOfNode(ctx context.Context, nodeID string) (int64
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-const knownRun = `-- name: KnownRun :one
-SELECT COUNT(*) FROM execution_runs WHERE id = $1
-`
-
-func (q *Queries) KnownRun(ctx context.Context, id string) (int64, error) {
-	row := q.db.QueryRowContext(ctx, knownRun, id)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
 }
 
 const oldRuns = `-- name: OldRuns :many

@@ -964,45 +964,6 @@ func (q *Queries) ReadLiveAgents(ctx context.Context, arg ReadLiveAgentsParams) 
 	return items, nil
 }
 
-const readNodeNames = `-- name: ReadNodeNames :many
-SELECT instance_id, name, heartbeat_at, draining FROM cluster_instances ORDER BY instance_id
-`
-
-type ReadNodeNamesRow struct {
-	InstanceID  string
-	Name        string
-	HeartbeatAt int64
-	Draining    bool
-}
-
-func (q *Queries) ReadNodeNames(ctx context.Context) ([]ReadNodeNamesRow, error) {
-	rows, err := q.db.QueryContext(ctx, readNodeNames)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ReadNodeNamesRow{}
-	for rows.Next() {
-		var i ReadNodeNamesRow
-		if err := rows.Scan(
-			&i.InstanceID,
-			&i.Name,
-			&i.HeartbeatAt,
-			&i.Draining,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const readOpenRuns = `-- name: ReadOpenRuns :many
 SELECT o.status, COUNT(*) AS runs FROM (
   SELECT r.status FROM execution_runs r

@@ -185,47 +185,6 @@ func (q *Queries) RegistrationsAll(ctx context.Context) ([]WorkflowRegistration,
 	return items, nil
 }
 
-const registrationsOfOrg = `-- name: RegistrationsOfOrg :many
-SELECT id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha, default_branch, source_file, disabled, is_global, synced_at FROM workflow_registrations WHERE org_id = $1 ORDER BY repo, workflow
-`
-
-func (q *Queries) RegistrationsOfOrg(ctx context.Context, orgID string) ([]WorkflowRegistration, error) {
-	rows, err := q.db.QueryContext(ctx, registrationsOfOrg, orgID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []WorkflowRegistration{}
-	for rows.Next() {
-		var i WorkflowRegistration
-		if err := rows.Scan(
-			&i.ID,
-			&i.OrgID,
-			&i.RoutingKey,
-			&i.Repo,
-			&i.Workflow,
-			&i.LockEntry,
-			&i.TriggerTypes,
-			&i.CommitSha,
-			&i.DefaultBranch,
-			&i.SourceFile,
-			&i.Disabled,
-			&i.IsGlobal,
-			&i.SyncedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const registrationsOfRepo = `-- name: RegistrationsOfRepo :many
 SELECT id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha, default_branch, source_file, disabled, is_global, synced_at FROM workflow_registrations WHERE routing_key = $1 AND repo = $2 ORDER BY workflow
 `

@@ -72,18 +72,6 @@ func (q *Queries) CountReruns(ctx context.Context, originalRunID sql.NullString)
 	return count, err
 }
 
-const dropSteps = `-- name: DropSteps :execrows
-DELETE FROM execution_steps WHERE job_id = $1
-`
-
-func (q *Queries) DropSteps(ctx context.Context, jobID string) (int64, error) {
-	result, err := q.db.ExecContext(ctx, dropSteps, jobID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const dueRuns = `-- name: DueRuns :many
 SELECT id, deadline_at FROM execution_runs WHERE deadline_at <= CAST($1 AS BIGINT) AND finished_at IS NULL AND deadline_at IS NOT NULL
   AND status IN ('pending', 'running', 'held')

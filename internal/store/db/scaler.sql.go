@@ -136,41 +136,6 @@ func (q *Queries) NodeBackoff(ctx context.Context, nodeID string, scaler string)
 	return i, err
 }
 
-const nodeBackoffs = `-- name: NodeBackoffs :many
-SELECT node_id, scaler, failures, until_at, last_error, last_agent, updated_at FROM scaler_backoffs WHERE node_id = $1 ORDER BY scaler
-`
-
-func (q *Queries) NodeBackoffs(ctx context.Context, nodeID string) ([]ScalerBackoff, error) {
-	rows, err := q.db.QueryContext(ctx, nodeBackoffs, nodeID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ScalerBackoff{}
-	for rows.Next() {
-		var i ScalerBackoff
-		if err := rows.Scan(
-			&i.NodeID,
-			&i.Scaler,
-			&i.Failures,
-			&i.UntilAt,
-			&i.LastError,
-			&i.LastAgent,
-			&i.UpdatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const nodeCloseAgent = `-- name: NodeCloseAgent :execrows
 UPDATE agents SET state = 'gone', state_at = $1, ended_at = $1, error = $2,
   gone_reason = CASE WHEN gone_reason = '' THEN CAST($3 AS TEXT) ELSE gone_reason END
@@ -469,33 +434,6 @@ UPDATE execution_jobs SET provisioning_error = $1 WHERE id = $2 AND status = 'qu
 
 func (q *Queries) NodeSetProvisioningError(ctx context.Context, error string, jobID string) (int64, error) {
 	result, err := q.db.ExecContext(ctx, nodeSetProvisioningError, error, jobID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-const nodeSetScalerReady = `-- name: NodeSetScalerReady :execrows
-UPDATE scalers SET ready = $1, not_ready = $2, updated_at = $3
-WHERE node_id = $4 AND name = $5
-`
-
-type NodeSetScalerReadyParams struct {
-	Ready    bool
-	NotReady string
-	Now      int64
-	NodeID   string
-	Name     string
-}
-
-func (q *Queries) NodeSetScalerReady(ctx context.Context, arg NodeSetScalerReadyParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, nodeSetScalerReady,
-		arg.Ready,
-		arg.NotReady,
-		arg.Now,
-		arg.NodeID,
-		arg.Name,
-	)
 	if err != nil {
 		return 0, err
 	}

@@ -10,6 +10,62 @@ import (
 	"database/sql"
 )
 
+const accessLog = `-- name: AccessLog :many
+SELECT id, org_id, at, actor_kind, actor, action, target, source, outcome, request_id, error, meta FROM access_log
+WHERE org_id = $1
+  AND (at < CAST($2 AS BIGINT) OR (at = CAST($2 AS BIGINT) AND id < CAST($3 AS TEXT)))
+ORDER BY at DESC, id DESC
+LIMIT $4
+`
+
+type AccessLogParams struct {
+	OrgID    string
+	BeforeAt int64
+	BeforeID string
+	MaxRows  int32
+}
+
+func (q *Queries) AccessLog(ctx context.Context, arg AccessLogParams) ([]AccessLog, error) {
+	rows, err := q.db.QueryContext(ctx, accessLog,
+		arg.OrgID,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AccessLog{}
+	for rows.Next() {
+		var i AccessLog
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.At,
+			&i.ActorKind,
+			&i.Actor,
+			&i.Action,
+			&i.Target,
+			&i.Source,
+			&i.Outcome,
+			&i.RequestID,
+			&i.Error,
+			&i.Meta,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ageEvents = `-- name: AgeEvents :exec
 UPDATE kici_events SET claimed_at = claimed_at - $1, next_retry_at = next_retry_at - $1, created_at = created_at - $1,
   expires_at = expires_at - $1
@@ -28,6 +84,27 @@ UPDATE failure_batches SET opened_at = opened_at - $1, closes_at = closes_at - $
 func (q *Queries) AgeFailureBatches(ctx context.Context, ms int64) error {
 	_, err := q.db.ExecContext(ctx, ageFailureBatches, ms)
 	return err
+}
+
+const ageRun = `-- name: AgeRun :exec
+UPDATE execution_runs SET created_at = $1, finished_at = $1 WHERE id = $2
+`
+
+// For tests: a run of long ago.
+func (q *Queries) AgeRun(ctx context.Context, at int64, iD string) error {
+	_, err := q.db.ExecContext(ctx, ageRun, at, iD)
+	return err
+}
+
+const countOpenDeliveries = `-- name: CountOpenDeliveries :one
+SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST($1 AS INTEGER)) AS o
+`
+
+func (q *Queries) CountOpenDeliveries(ctx context.Context, maxRows int32) (int64, error) {
+	row := q.db.QueryRowContext(ctx, countOpenDeliveries, maxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const deleteJobsOfRun = `-- name: DeleteJobsOfRun :exec
@@ -123,6 +200,93 @@ func (q *Queries) ForceJobStatus(ctx context.Context, arg ForceJobStatusParams) 
 		arg.FinishedAt,
 	)
 	return err
+}
+
+const knownRun = `-- name: KnownRun :one
+SELECT COUNT(*) FROM execution_runs WHERE id = $1
+`
+
+func (q *Queries) KnownRun(ctx context.Context, id string) (int64, error) {
+	row := q.db.QueryRowContext(ctx, knownRun, id)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const nodeBackoffs = `-- name: NodeBackoffs :many
+SELECT node_id, scaler, failures, until_at, last_error, last_agent, updated_at FROM scaler_backoffs WHERE node_id = $1 ORDER BY scaler
+`
+
+func (q *Queries) NodeBackoffs(ctx context.Context, nodeID string) ([]ScalerBackoff, error) {
+	rows, err := q.db.QueryContext(ctx, nodeBackoffs, nodeID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ScalerBackoff{}
+	for rows.Next() {
+		var i ScalerBackoff
+		if err := rows.Scan(
+			&i.NodeID,
+			&i.Scaler,
+			&i.Failures,
+			&i.UntilAt,
+			&i.LastError,
+			&i.LastAgent,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const registrationsOfOrg = `-- name: RegistrationsOfOrg :many
+SELECT id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha, default_branch, source_file, disabled, is_global, synced_at FROM workflow_registrations WHERE org_id = $1 ORDER BY repo, workflow
+`
+
+func (q *Queries) RegistrationsOfOrg(ctx context.Context, orgID string) ([]WorkflowRegistration, error) {
+	rows, err := q.db.QueryContext(ctx, registrationsOfOrg, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []WorkflowRegistration{}
+	for rows.Next() {
+		var i WorkflowRegistration
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Workflow,
+			&i.LockEntry,
+			&i.TriggerTypes,
+			&i.CommitSha,
+			&i.DefaultBranch,
+			&i.SourceFile,
+			&i.Disabled,
+			&i.IsGlobal,
+			&i.SyncedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const wholeAgent = `-- name: WholeAgent :one
@@ -449,7 +613,7 @@ const wholeRun = `-- name: WholeRun :one
 SELECT id, org_id, number, routing_key, repo, workflow, status, title, ref, branch, sha, actor, trigger_event, warnings, delivery_id, dedup_key, trust_tier, is_fork, chain_depth, parent_run_id, original_run_id, created_at, started_at, finished_at, deadline_at, cancelling_at, cancel_force, cancelled_by, failure_reason, failure_class, init_failure, run_attempt, checks_changed, checks_done, checks_due_at, checks_lease, event, inputs, lock_entry, matched_trigger FROM execution_runs WHERE id = $1
 `
 
-// Whole rows of a run's life, for tests and the crash harness.
+// Whole rows, and other looks and changes, for tests and the crash harness alone.
 func (q *Queries) WholeRun(ctx context.Context, id string) (ExecutionRun, error) {
 	row := q.db.QueryRowContext(ctx, wholeRun, id)
 	var i ExecutionRun

@@ -63,13 +63,6 @@ INSERT INTO access_log (id, org_id, at, actor_kind, actor, action, target, sourc
 VALUES (sqlc.arg(id), sqlc.arg(org_id), sqlc.arg(at), sqlc.arg(actor_kind), sqlc.arg(actor), sqlc.arg(action), sqlc.arg(target),
   sqlc.arg(source), sqlc.arg(outcome), sqlc.arg(request_id), sqlc.arg(error), sqlc.arg(meta));
 
--- name: AccessLog :many
-SELECT * FROM access_log
-WHERE org_id = sqlc.arg(org_id)
-  AND (at < CAST(sqlc.arg(before_at) AS BIGINT) OR (at = CAST(sqlc.arg(before_at) AS BIGINT) AND id < CAST(sqlc.arg(before_id) AS TEXT)))
-ORDER BY at DESC, id DESC
-LIMIT sqlc.arg(max_rows);
-
 -- name: AccessLogEntry :one
 SELECT * FROM access_log WHERE org_id = $1 AND id = $2;
 

@@ -1,9 +1,6 @@
 -- name: LeaderTermForShare :one
 SELECT term FROM leader_term WHERE id = 'leader' FOR SHARE;
 
--- name: LeaderTerm :one
-SELECT term FROM leader_term WHERE id = 'leader';
-
 -- name: SeedLeaderTerm :exec
 INSERT INTO leader_term (id, term) VALUES ('leader', 0) ON CONFLICT (id) DO NOTHING;
 

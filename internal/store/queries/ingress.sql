@@ -64,9 +64,6 @@ WHERE claimed_by = $1 AND finished_at IS NULL;
 UPDATE deliveries SET status = 'received', finished_at = NULL, attempts = 0, error = '', next_attempt_at = sqlc.arg(now)
 WHERE org_id = sqlc.arg(org_id) AND id = sqlc.arg(id) AND status = 'failed';
 
--- name: CountOpenDeliveries :one
-SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)) AS o;
-
 -- name: CountOpenDeliveriesByOrg :many
 SELECT o.org_id, COUNT(*) AS waiting FROM (
   SELECT d.org_id FROM deliveries d WHERE d.finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)

@@ -122,9 +122,3 @@ ORDER BY s.org_id, s.scope, s.key LIMIT sqlc.arg(max_rows);
 DELETE FROM secrets WHERE secrets.org_id = sqlc.arg(org_id) AND secrets.scope = sqlc.arg(scope) AND secrets.key = sqlc.arg(key)
   AND NOT EXISTS (SELECT 1 FROM sources x WHERE x.deleted_at IS NULL AND secrets.scope = '__source__/' || x.id);
 
--- name: KnownRun :one
-SELECT COUNT(*) FROM execution_runs WHERE id = $1;
-
--- name: AgeRun :exec
--- For tests: a run of long ago.
-UPDATE execution_runs SET created_at = sqlc.arg(at), finished_at = sqlc.arg(at) WHERE id = sqlc.arg(id);

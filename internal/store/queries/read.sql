@@ -154,9 +154,6 @@ WHERE s.shape IN (SELECT j.shape FROM execution_jobs j WHERE j.run_id = $1 AND j
 -- name: ReadShapeReasons :one
 SELECT reasons, updated_at FROM shape_reasons WHERE shape = $1;
 
--- name: ReadNodeNames :many
-SELECT instance_id, name, heartbeat_at, draining FROM cluster_instances ORDER BY instance_id;
-
 -- name: ReadQueue :many
 SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,

@@ -6,9 +6,6 @@ SELECT * FROM workflow_registrations ORDER BY id;
 -- name: RegistrationsOfRepo :many
 SELECT * FROM workflow_registrations WHERE routing_key = $1 AND repo = $2 ORDER BY workflow;
 
--- name: RegistrationsOfOrg :many
-SELECT * FROM workflow_registrations WHERE org_id = $1 ORDER BY repo, workflow;
-
 -- name: UpsertRegistration :one
 INSERT INTO workflow_registrations (id, org_id, routing_key, repo, workflow, lock_entry, trigger_types, commit_sha,
   default_branch, source_file, disabled, is_global, synced_at)

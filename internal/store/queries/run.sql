@@ -204,9 +204,6 @@ WHERE execution_steps.attempt < excluded.attempt
 UPDATE execution_steps SET status = CASE WHEN status = 'running' THEN CAST($2 AS TEXT) ELSE 'skipped' END, finished_at = $3
 WHERE job_id = $1 AND status IN ('pending', 'running');
 
--- name: DropSteps :execrows
-DELETE FROM execution_steps WHERE job_id = $1;
-
 -- name: StepResults :many
 SELECT idx, name, status, exit_code, started_at, finished_at, error, allowed FROM execution_steps WHERE job_id = $1 ORDER BY idx;
 

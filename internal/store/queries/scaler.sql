@@ -55,9 +55,6 @@ DELETE FROM scaler_failures AS d WHERE d.node_id = sqlc.arg(node_id) AND d.at < 
   SELECT MIN(r.at) FROM (
     SELECT f.at FROM scaler_failures f WHERE f.node_id = sqlc.arg(node_id) ORDER BY f.at DESC LIMIT 256) r);
 
--- name: NodeBackoffs :many
-SELECT * FROM scaler_backoffs WHERE node_id = $1 ORDER BY scaler;
-
 -- name: NodeSetBackoff :exec
 INSERT INTO scaler_backoffs (node_id, scaler, failures, until_at, last_error, last_agent, updated_at)
 VALUES (sqlc.arg(node_id), sqlc.arg(scaler), sqlc.arg(failures), sqlc.arg(until_at), sqlc.arg(last_error), sqlc.arg(last_agent), sqlc.arg(now))
@@ -80,10 +77,6 @@ VALUES (sqlc.arg(node_id), sqlc.arg(name), sqlc.arg(type), sqlc.arg(position), s
 ON CONFLICT (node_id, name) DO UPDATE SET type = excluded.type, position = excluded.position, spec = excluded.spec,
   max_agents = excluded.max_agents, cap_cpu_milli = excluded.cap_cpu_milli, cap_mem_bytes = excluded.cap_mem_bytes,
   retiring = excluded.retiring, ready = excluded.ready, not_ready = excluded.not_ready, updated_at = excluded.updated_at;
-
--- name: NodeSetScalerReady :execrows
-UPDATE scalers SET ready = sqlc.arg(ready), not_ready = sqlc.arg(not_ready), updated_at = sqlc.arg(now)
-WHERE node_id = sqlc.arg(node_id) AND name = sqlc.arg(name);
 
 -- name: NodeDeleteScaler :execrows
 DELETE FROM scalers WHERE node_id = sqlc.arg(node_id) AND name = sqlc.arg(name);

@@ -1,4 +1,4 @@
--- Whole rows of a run's life, for tests and the crash harness.
+-- Whole rows, and other looks and changes, for tests and the crash harness alone.
 
 -- name: WholeRun :one
 SELECT * FROM execution_runs WHERE id = $1;
@@ -46,3 +46,26 @@ SELECT * FROM kici_events ORDER BY created_at, id;
 
 -- name: WholeRuns :many
 SELECT * FROM execution_runs ORDER BY created_at, id;
+
+-- name: AccessLog :many
+SELECT * FROM access_log
+WHERE org_id = sqlc.arg(org_id)
+  AND (at < CAST(sqlc.arg(before_at) AS BIGINT) OR (at = CAST(sqlc.arg(before_at) AS BIGINT) AND id < CAST(sqlc.arg(before_id) AS TEXT)))
+ORDER BY at DESC, id DESC
+LIMIT sqlc.arg(max_rows);
+
+-- name: CountOpenDeliveries :one
+SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE finished_at IS NULL LIMIT CAST(sqlc.arg(max_rows) AS INTEGER)) AS o;
+
+-- name: RegistrationsOfOrg :many
+SELECT * FROM workflow_registrations WHERE org_id = $1 ORDER BY repo, workflow;
+
+-- name: NodeBackoffs :many
+SELECT * FROM scaler_backoffs WHERE node_id = $1 ORDER BY scaler;
+
+-- name: KnownRun :one
+SELECT COUNT(*) FROM execution_runs WHERE id = $1;
+
+-- name: AgeRun :exec
+-- For tests: a run of long ago.
+UPDATE execution_runs SET created_at = sqlc.arg(at), finished_at = sqlc.arg(at) WHERE id = sqlc.arg(id);
