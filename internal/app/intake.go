@@ -22,7 +22,7 @@ func (r ingressRuns) Plan(n ingress.NewRun) ingress.PlannedRun {
 	plan := r.runs.Plan(run.New{
 		OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Workflow: n.Workflow, Event: n.Event, TriggerEvent: n.TriggerEvent,
 		Decision: n.Decision, DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Inputs: n.Inputs, Actor: n.Actor, TrustTier: n.TrustTier,
-		ChainDepth: n.ChainDepth, Checks: n.Checks,
+		ChainDepth: n.ChainDepth, Checks: n.Checks, Unstarted: n.Unstarted,
 	})
 	plan.Warnings = append(plan.Warnings, n.Warnings...)
 	return plannedRun{r.runs, plan}
@@ -41,7 +41,7 @@ type failedRun struct {
 func (r ingressRuns) PlanFailed(f ingress.FailedRun) ingress.PlannedRun {
 	return failedRun{r.runs, run.FailedRun{
 		OrgID: f.OrgID, RoutingKey: f.RoutingKey, Repo: f.Repo, Event: f.Event, TriggerEvent: f.TriggerEvent,
-		DeliveryRow: f.DeliveryRow, DedupKey: f.DedupKey, Actor: f.Actor, TrustTier: f.TrustTier, ChainDepth: f.ChainDepth,
+		DeliveryRow: f.DeliveryRow, DedupKey: f.DedupKey, Actor: f.Actor, TrustTier: f.TrustTier,
 		InitFailure: f.InitFailure, Reason: f.Reason, Checks: f.Checks,
 	}}
 }

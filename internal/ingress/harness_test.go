@@ -102,6 +102,7 @@ func (r *realRuns) Plan(n NewRun) PlannedRun {
 	p := r.runs.Plan(run.New{
 		OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Workflow: n.Workflow, Event: n.Event, TriggerEvent: n.TriggerEvent,
 		Decision: n.Decision, DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Inputs: n.Inputs, Actor: n.Actor, TrustTier: n.TrustTier,
+		Unstarted: n.Unstarted,
 	})
 	p.Warnings = append(p.Warnings, n.Warnings...)
 	return inserter(func(tx *store.Tx) (string, bool, error) {

@@ -118,6 +118,7 @@ type NewRun struct {
 	ChainDepth              int      // EVT-5
 	Warnings                []string // what people should know of the run, beside what its workflow warns of
 	Checks                  bool     // the source shows results beside commits (PIPE-7)
+	Unstarted               string   // why it cannot be started now: it fails at once and can be run again; '' starts it
 }
 
 // FailedRun records that a commit's workflows could not be resolved (LOCK-4).
@@ -128,7 +129,6 @@ type FailedRun struct {
 	DeliveryRow, DedupKey   string
 	Actor                   string
 	TrustTier               ci.TrustTier
-	ChainDepth              int    // EVT-5
 	InitFailure             string // category of PIPE-16
 	Reason                  string // for people
 	Checks                  bool   // as NewRun.Checks

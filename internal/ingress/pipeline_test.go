@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -303,8 +304,16 @@ func TestRegisteredWorkflowWhoseRepositoryIsAway(t *testing.T) {
 			t.Fatalf("%+v %s", d, w.workflows())
 		}
 		for _, r := range w.runs() {
+			if r.Workflow != "deploy-"+r.Repo {
+				t.Errorf("it is called %s", r.Workflow)
+			}
 			if failed := r.Status == "failed"; failed != (r.Repo == "b") || failed && !strings.Contains(r.FailureReason, "nobody answers") {
 				t.Errorf("%+v", r)
+			} else if failed {
+				again, err := w.deps.Runs.(*realRuns).runs.Rerun(t.Context(), run.RerunRequest{OrgID: "default", RunID: r.ID, By: "ann"})
+				if err != nil || !again.Created {
+					t.Errorf("it cannot be run again: %+v %v", again, err)
+				}
 			}
 		}
 	})

@@ -61,14 +61,10 @@ func (s *Service) registeredRun(ctx context.Context, r RegisteredStart) NewRun {
 	}
 }
 
-// planUnstarted plans the failed run that shows why a registered workflow was not started (ING-26).
+// planUnstarted plans the failed run that shows why a registered workflow was not started (ING-26). It can be run again once that is mended.
 func (s *Service) planUnstarted(n NewRun, reg db.WorkflowRegistration, why error) PlannedRun {
-	return s.d.Runs.PlanFailed(FailedRun{
-		OrgID: n.OrgID, RoutingKey: n.RoutingKey, Repo: n.Repo, Event: n.Event, TriggerEvent: n.TriggerEvent,
-		DeliveryRow: n.DeliveryRow, DedupKey: n.DedupKey, Actor: n.Actor, TrustTier: n.TrustTier, ChainDepth: n.ChainDepth,
-		InitFailure: "lock_resolution", Reason: fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, why),
-		Checks: n.Checks,
-	})
+	n.Unstarted = fmt.Sprintf("workflow %s of %s at %s: %v", reg.Workflow, reg.Repo, reg.CommitSha, why)
+	return s.d.Runs.Plan(n)
 }
 
 // lasts reports whether asking again gives the same error.

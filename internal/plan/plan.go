@@ -68,7 +68,7 @@ func Make(f Facts, newID func() string) Plan {
 	p := Plan{Title: Title(f)}
 	var failure *Failure
 	if p.Group, failure = f.group(f.Workflow.Concurrency); failure != nil {
-		return p.refuse(*failure)
+		return p.Refuse(*failure)
 	}
 	byBase := map[string]Span{}
 	names := map[string]bool{}
@@ -86,19 +86,19 @@ func Make(f Facts, newID func() string) Plan {
 			byBase[j.Name] = Span{from, len(p.Jobs)}
 		}
 		if len(p.Jobs) > maxRunJobs {
-			return p.refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d jobs; split it", maxRunJobs)})
+			return p.Refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d jobs; split it", maxRunJobs)})
 		}
 	}
 	if edges := p.planEdges(f.Workflow.Jobs, byBase); edges > maxRunEdges {
-		return p.refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d needs between its jobs: %s", maxRunEdges, edgeCure)})
+		return p.Refuse(Failure{InitMatrix, fmt.Sprintf("the workflow makes more than %d needs between its jobs: %s", maxRunEdges, edgeCure)})
 	}
 	return p
 }
 
 const edgeCure = "two large matrices that need each other multiply; put a job between them"
 
-// refuse makes the plan of a run that fails as a whole.
-func (p Plan) refuse(why Failure) Plan {
+// Refuse makes the plan one of a run that fails as a whole.
+func (p Plan) Refuse(why Failure) Plan {
 	p.Jobs, p.Edges, p.Group, p.Failure = nil, nil, nil, &why
 	return p
 }

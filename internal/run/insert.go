@@ -62,7 +62,6 @@ type FailedRun struct {
 	DeliveryRow, DedupKey   string
 	Actor                   string
 	TrustTier               ci.TrustTier
-	ChainDepth              int
 	InitFailure             string // category of PIPE-16
 	Reason                  string // a sentence
 	Checks                  bool   // as New.Checks
@@ -81,7 +80,7 @@ func (s *Service) InsertFailed(tx *store.Tx, f FailedRun) (runID string, created
 	p := Planned{RunID: s.env.NewID(), new: New{
 		OrgID: f.OrgID, RoutingKey: f.RoutingKey, Repo: f.Repo, Workflow: lock.Workflow{Name: name}, Event: f.Event,
 		TriggerEvent: f.TriggerEvent, DeliveryRow: f.DeliveryRow, DedupKey: f.DedupKey, Actor: f.Actor, TrustTier: f.TrustTier,
-		ChainDepth: f.ChainDepth, Checks: f.Checks,
+		Checks: f.Checks,
 	}}
 	p.Title = plan.Title(plan.Facts{Event: f.Event, Workflow: &p.new.Workflow})
 	row := runRow(p)

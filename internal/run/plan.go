@@ -27,8 +27,9 @@ type New struct {
 	ParentRunID             string
 	OriginalRunID           string
 	ChainDepth              int
-	Attempt                 int64 // 0 is 1; a rerun counts on
-	Checks                  bool  // the source shows commit statuses (PIPE-7)
+	Attempt                 int64  // 0 is 1; a rerun counts on
+	Checks                  bool   // the source shows commit statuses (PIPE-7)
+	Unstarted               string // why it cannot be started now: it fails at once, without jobs, and can be run again; '' starts it
 }
 
 // Planned is a run with its jobs and edges before it has rows. It is a value: inserting it twice under one DedupKey makes
@@ -61,6 +62,9 @@ func (s *Service) Plan(n New) Planned {
 	p.Plan = plan.Make(plan.Facts{
 		Server: s.settings.ServerURL, Run: exprRun(runFacts(p)), Event: n.Event, Inputs: n.Inputs, Workflow: &n.Workflow,
 	}, s.env.NewID)
+	if n.Unstarted != "" {
+		p.Plan = p.Refuse(plan.Failure{Category: plan.InitLock, Message: n.Unstarted})
+	}
 	return p
 }
 
