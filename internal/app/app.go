@@ -257,6 +257,7 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 		return err
 	}
 	s.opened("store", s.store.Close)
+	s.metrics.CounterOf("pg_listen_reconnects_total", "Times that the connection of notifications was lost.", func() int64 { return s.store.Stats().Reconnects })
 	return s.identify(ctx)
 }
 

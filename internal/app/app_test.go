@@ -197,7 +197,11 @@ func TestGauges(t *testing.T) {
 	}
 	s.refreshGauges(t.Context())
 	_, body := get(t, s.URL()+"/metrics")
-	for _, want := range []string{"kici_orchestrator_draining 1", "kici_orch_access_log_write_failures_total 0", `kici_orch_ingest_shed_total{reason="cap_full"} 0`} {
+	for _, want := range []string{
+		"kici_orchestrator_draining 1", "kici_orch_access_log_write_failures_total 0", `kici_orch_ingest_shed_total{reason="cap_full"} 0`,
+		`kici_orch_pg_listen_connected{channel="kici"} 1`, "kici_orch_pg_listen_reconnects_total 0", "kici_orch_ingest_overflow_buffered 0", "kici_orch_ingest_admitted_total 0",
+		"kici_orch_ingest_inflight 0", "kici_orch_config_version 0",
+	} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("no %s", want)
 		}

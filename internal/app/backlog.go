@@ -33,8 +33,12 @@ func (s *Server) measureBacklog(ctx context.Context) {
 		names = append(names, l)
 	}
 	slices.SortFunc(names, func(a, b string) int { return int(byLabel[b] - byLabel[a]) })
-	for _, l := range names[:min(len(names), maxBacklogLabels)] {
-		s.metrics.QueueByLabel.WithLabelValues("queued", l).Set(float64(byLabel[l]))
+	for i, l := range names {
+		name := l
+		if i >= maxBacklogLabels {
+			name = "other" // OBS-17
+		}
+		s.metrics.QueueByLabel.WithLabelValues("queued", name).Add(float64(byLabel[l]))
 	}
 	long := waiting > backlogWarning
 	if long && !s.backlogged {

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -38,6 +39,24 @@ func TestBacklog(t *testing.T) {
 	if strings.Count(log.String(), "many jobs wait") != 1 {
 		t.Fatal(log.String())
 	}
+	got := labelDepths(t, s)
+	if len(got) != 2 || got["linux"] != 120 || got["gpu"] != 60 {
+		t.Errorf("%v", got)
+	}
+	for run := range 4 { // authors choose labels: those beyond the bound are counted together (OBS-17)
+		for i := range jobs {
+			jobs[i].RunsOn.Labels = []string{fmt.Sprintf("own-%d-%d", run, i)}
+		}
+		w.Run(readtest.NewRun{Jobs: jobs})
+	}
+	s.measureBacklog(context.Background())
+	if got := labelDepths(t, s); len(got) != maxBacklogLabels+1 || got["linux"] != 120 || got["other"] != 2+4*60-maxBacklogLabels {
+		t.Errorf("%d labels, other %v", len(got), got["other"])
+	}
+}
+
+func labelDepths(t *testing.T, s *Server) map[string]float64 {
+	t.Helper()
 	families, err := s.metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +69,5 @@ func TestBacklog(t *testing.T) {
 			}
 		}
 	}
-	if len(got) != 2 || got["linux"] != 120 || got["gpu"] != 60 {
-		t.Errorf("%v", got)
-	}
+	return got
 }

@@ -27,12 +27,30 @@ func (s *Server) gauges(ctx context.Context) error {
 	}
 }
 
+// listenChannel is the one channel of the database's notifications, countedDeliveries how far those that wait are counted.
+const (
+	listenChannel     = "kici"
+	countedDeliveries = 100_000
+)
+
 func (s *Server) refreshGauges(ctx context.Context) {
 	term, leading := s.leader.Term()
 	s.metrics.LeaseTerm.Set(float64(term))
 	s.metrics.IsLeader.Set(0)
 	if leading {
 		s.metrics.IsLeader.Set(1)
+	}
+	s.metrics.ConfigVersion.Set(float64(s.settings.Version()))
+	s.metrics.Listening.WithLabelValues(listenChannel).Set(0)
+	if s.store.Stats().Listening {
+		s.metrics.Listening.WithLabelValues(listenChannel).Set(1)
+	}
+	if rows, err := s.store.Read().CountOpenDeliveriesByOrg(ctx, countedDeliveries); err == nil {
+		waiting := int64(0)
+		for _, r := range rows {
+			waiting += r.Waiting
+		}
+		s.metrics.IngestWaiting.Set(float64(waiting))
 	}
 	s.lookAtDisk()
 	if self, err := s.store.Read().ClusterInstance(ctx, s.data.InstanceID()); err == nil {

@@ -108,6 +108,7 @@ func (s *Service) insert(ctx context.Context, p db.InsertDeliveryParams, again r
 		s.d.Metrics.DedupHits.Inc()
 	} else {
 		s.admission.accepted(p.OrgID)
+		s.d.Metrics.IngestAdmitted.Inc()
 		s.d.Metrics.WebhooksReceived.WithLabelValues(p.Kind, eventLabel(p.Event)).Inc()
 	}
 	return out, nil

@@ -81,6 +81,8 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, find finder) an
 		return s.shed("in_flight", "too many requests at once", 1)
 	}
 	defer s.admission.leave()
+	s.d.Metrics.IngestInFlight.Inc()
+	defer s.d.Metrics.IngestInFlight.Dec()
 	ctx, org, name := r.Context(), r.PathValue("org"), r.PathValue("name")
 	e, err := find(ctx)
 	if errors.Is(err, ErrNotFound) || err == nil && !e.row.Enabled {

@@ -17,6 +17,9 @@ type Metrics struct {
 	WebhooksReceived  *prometheus.CounterVec // source, event
 	WebhooksProcessed *prometheus.CounterVec // result
 	IngestShed        *prometheus.CounterVec // reason: deliveries that were refused with 429
+	IngestAdmitted    prometheus.Counter
+	IngestInFlight    prometheus.Gauge       // requests being received
+	IngestWaiting     prometheus.Gauge       // accepted and not finished, in the whole cluster
 	PipelineFailures  *prometheus.CounterVec // phase
 	DedupHits         prometheus.Counter
 	TriggerMatch      prometheus.Histogram
@@ -54,6 +57,8 @@ type Metrics struct {
 	Draining         prometheus.Gauge
 	DataFree         prometheus.Gauge // XC-151
 	IsLeader         prometheus.Gauge
+	ConfigVersion    prometheus.Gauge     // of the cluster's settings that hold here (CLU-27)
+	Listening        *prometheus.GaugeVec // channel: whether notifications arrive
 	LeaseTerm        prometheus.Gauge
 
 	Events EventMetrics
@@ -100,6 +105,9 @@ func (m *Metrics) ingress() {
 	zero(m.WebhooksProcessed, "processed", "skipped", "lockfile_missing", "lockfile_corrupt", "failed", "shed")
 	m.IngestShed = m.counters("ingest_shed_total", "Deliveries refused with 429, to come again.", "reason")
 	zero(m.IngestShed, ShedReasons...)
+	m.IngestAdmitted = m.counter("ingest_admitted_total", "Deliveries that came past the limits and were stored.")
+	m.IngestInFlight = m.gauge("ingest_inflight", "Requests with deliveries being received.")
+	m.IngestWaiting = m.gauge("ingest_overflow_buffered", "Deliveries that are stored and not finished, in the whole cluster.")
 	m.PipelineFailures = m.counters("webhook_pipeline_failures_total", "Deliveries whose processing failed.", "phase")
 	zero(m.PipelineFailures, "normalize", "resolve", "lock", "match", "create", "globals")
 	m.DedupHits = m.counter("dedup_hits_total", "Repeated deliveries.")
@@ -144,6 +152,8 @@ func (m *Metrics) fleet() {
 	m.DataFree = m.gauge("data_dir_free_bytes", "Free space where the data directory is.")
 	m.IsLeader = m.gauge("cluster_is_leader", "1 while this server leads.")
 	m.LeaseTerm = m.gauge("cluster_lease_term", "Term of the lease this server last held.")
+	m.ConfigVersion = m.gauge("config_version", "Version of the cluster's settings that holds here.")
+	m.Listening = m.gauges("pg_listen_connected", "1 while notifications arrive; always on SQLite.", "channel")
 	m.Draining = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kici_orchestrator_draining", Help: "1 while this server takes no new work.",
 	})

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/kici-go/kici/internal/access"
+	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
 )
 
@@ -44,7 +45,7 @@ func (s *server) audit(r *http.Request, c caller, action, target string, err err
 }
 
 func (s *server) auditMeta(r *http.Request, c caller, action, target string, err error, meta map[string]any) {
-	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: access.SourceDashboard, Outcome: access.Allowed, Meta: meta}
+	e := access.Entry{Principal: c.Principal, Action: action, Target: target, Source: access.SourceDashboard, Outcome: access.Allowed, RequestID: obs.RequestID(r.Context()), Meta: meta}
 	if err != nil {
 		e.Outcome, e.Error = access.Failed, err.Error()
 	}

@@ -6,8 +6,10 @@ package web
 
 //lint:file-ignore SA4006 This context is only used if a nested component is present.
 
-import "github.com/a-h/templ"
-import templruntime "github.com/a-h/templ/runtime"
+import (
+	"github.com/a-h/templ"
+	templruntime "github.com/a-h/templ/runtime"
+)
 
 const addSource = `kici source add gitea shop --url https://git.example.org --repository acme/shop --token-file token
 kici source add github shop --repository acme/shop --token-file token
@@ -320,7 +322,7 @@ func lastHeard(p page, s sourceRow) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				var templ_7745c5c3_Var15 = []any{"st", deliveryClass(*s.Last)}
+				templ_7745c5c3_Var15 := []any{"st", deliveryClass(*s.Last)}
 				templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_ElementWriter, templ_7745c5c3_Var15...)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -645,7 +647,7 @@ func sourcePage(v sourceView) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					var templ_7745c5c3_Var33 = []any{"notice", templ.KV("bad", v.Checked.Error != "")}
+					templ_7745c5c3_Var33 := []any{"notice", templ.KV("bad", v.Checked.Error != "")}
 					templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_ElementWriter, templ_7745c5c3_Var33...)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err

@@ -15,6 +15,7 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/workflow"
 	"github.com/kici-go/kici/internal/workflow/lock"
@@ -161,7 +162,7 @@ func (s *server) start(w http.ResponseWriter, r *http.Request, c caller) error {
 	id, err := s.Intake.Start(r.Context(), ingress.StartRequest{
 		OrgID: c.OrgID, Source: v.Choices.Source, Workflow: v.Workflow.Name, Ref: ch.Ref, Inputs: given, By: c.Label, RequestID: v.Key,
 	})
-	e := access.Entry{Principal: c.Principal, Action: "run.trigger", Target: v.Choices.Source + "/" + v.Workflow.Name, Source: access.SourceDashboard, Outcome: access.Allowed}
+	e := access.Entry{Principal: c.Principal, Action: "run.trigger", Target: v.Choices.Source + "/" + v.Workflow.Name, Source: access.SourceDashboard, Outcome: access.Allowed, RequestID: obs.RequestID(r.Context())}
 	if err != nil {
 		e.Outcome, e.Error = access.Failed, err.Error()
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
+	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -180,7 +181,7 @@ func (s *server) mount(at route, h func(http.ResponseWriter, *http.Request, call
 		if why := at.refuses(c); why != "" {
 			if at.operation != "" {
 				s.Audit.Audit(r.Context(), access.Entry{
-					Principal: p, Action: at.operation, Target: r.URL.Path, Source: access.SourceDashboard, Outcome: access.DeniedEntry, Error: why,
+					Principal: p, Action: at.operation, Target: r.URL.Path, Source: access.SourceDashboard, Outcome: access.DeniedEntry, RequestID: obs.RequestID(r.Context()), Error: why,
 				})
 			}
 			s.fail(w, r, s.frame(c, "", "Not allowed"), http.StatusForbidden, why)
