@@ -43,7 +43,7 @@ func TestWithoutAServer(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("it made %v", left)
 	}
-	s, stop := boot(t, Options{DataDir: dir})
+	_, stop := boot(t, Options{DataDir: dir})
 	if _, err := OpenOffline(t.Context(), Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "leave --offline out") {
 		t.Errorf("beside a server: %v", err)
 	}
@@ -65,7 +65,7 @@ func TestWithoutAServer(t *testing.T) {
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
-	s, _ = boot(t, Options{DataDir: dir})
+	s, _ := boot(t, Options{DataDir: dir})
 	again, err := client.New(client.Config{URL: s.URL(), Token: made.Token})
 	if err != nil {
 		t.Fatal(err)
