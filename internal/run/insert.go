@@ -177,7 +177,7 @@ func (l *life) insertJobs(p Planned, from int) error {
 			ContinueOnError: j.ContinueOnError, TimeoutMs: j.Def.TimeoutMs, CreatedAt: l.now, LockJob: j.Text, Outputs: "{}",
 		}
 		if c, kept := p.copied[i]; kept {
-			row.Status, row.AllowedFailure, row.Outputs = string(c.status), c.allowed, c.outputs
+			row.Status, row.AllowedFailure, row.Outputs, row.Error = string(c.status), c.allowed, c.outputs, c.message
 			row.StartedAt, row.FinishedAt = nullInt(c.startedAt), nullInt(c.finished)
 		}
 		if err := l.tx.InsertRunJob(l.ctx, row); err != nil {

@@ -46,7 +46,7 @@ type Planned struct {
 type copiedResult struct {
 	status              ci.JobStatus
 	allowed             bool
-	outputs             string
+	outputs, message    string
 	startedAt, finished int64
 }
 

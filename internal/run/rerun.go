@@ -192,7 +192,8 @@ func (p *Planned) keepResults(old []db.RunJobsRow, redo map[string]bool) bool {
 		if o := before[j.Name]; !again[i] {
 			j.Failure = nil
 			p.copied[i] = copiedResult{
-				status: ci.JobStatus(o.Status), allowed: o.AllowedFailure, outputs: o.Outputs, startedAt: o.StartedAt.Int64, finished: o.FinishedAt.Int64,
+				status: ci.JobStatus(o.Status), allowed: o.AllowedFailure, outputs: o.Outputs, message: o.Error,
+				startedAt: o.StartedAt.Int64, finished: o.FinishedAt.Int64,
 			}
 			kept = append(kept, j.Name)
 		}

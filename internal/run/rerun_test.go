@@ -97,6 +97,27 @@ func TestRerunFailedOnly(t *testing.T) {
 	})
 }
 
+// A result that is kept says why it is as it is: a failure that is allowed, or a skip.
+func TestRerunKeepsReasons(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		allowed := job("a")
+		allowed.ContinueOnError = "true"
+		id := w.insert(newRun(allowed, job("b"), withIf(job("c"), "false")))
+		w.finish(run.End{JobID: w.job(id, "a").ID, Status: ci.JobUnroutable, Error: "nobody can run it"})
+		w.workAll(id, map[string]ci.JobStatus{"b": ci.JobFailed})
+		res, err := w.s.Rerun(ctx, run.RerunRequest{OrgID: "acme", RunID: id, By: "bob", FailedOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.want(res.RunID, "a=unroutable b=queued c=skipped", ci.RunPending)
+		for _, name := range []string{"a", "c"} {
+			if was, is := w.job(id, name).Error, w.job(res.RunID, name).Error; is == "" || is != was {
+				t.Errorf("%s: %q, was %q", name, is, was)
+			}
+		}
+	})
+}
+
 // A finished rerun request is remembered in the transaction that makes the run: both or neither.
 func TestRerunRollsBackTogether(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {

@@ -439,7 +439,7 @@ INSERT INTO execution_jobs (
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
   '[]', '[]', 0, 0, 0, 0, '', FALSE, $12,
   $13, $14, NULL, 0, 0, NULL, NULL, '',
-  $15, NULL, NULL, $16, $17, NULL, NULL, '', FALSE, '',
+  $15, NULL, NULL, $16, $17, NULL, NULL, '', FALSE, $20,
   '', '', 0, 0, $18, $19
 )
 `
@@ -464,6 +464,7 @@ type InsertRunJobParams struct {
 	FinishedAt      sql.NullInt64
 	LockJob         string
 	Outputs         string
+	Error           string
 }
 
 func (q *Queries) InsertRunJob(ctx context.Context, arg InsertRunJobParams) error {
@@ -487,6 +488,7 @@ func (q *Queries) InsertRunJob(ctx context.Context, arg InsertRunJobParams) erro
 		arg.FinishedAt,
 		arg.LockJob,
 		arg.Outputs,
+		arg.Error,
 	)
 	return err
 }
