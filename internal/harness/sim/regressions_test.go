@@ -16,6 +16,7 @@ var regressions = []struct {
 	{20, 1, "an agent that had fetched a job and lost its link went on with it while the job was given to another"},
 	{33, 1, "the same"},
 	{9, 1, "a run that waited too long for its concurrency group has failed although none of its jobs has (a check that was too strict)"},
+	{7006, 1, "a rerun kept a job that was allowed to fail without saying why it had"},
 	{8, 3, "a server that started while it could not reach the database gave up after the faults had ended (a fault of the harness)"},
 	{11, 3, "a server died although the faults had ended (a fault of the harness)"},
 }
