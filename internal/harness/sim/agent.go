@@ -100,9 +100,15 @@ func (a *agentProcess) fate(ctx context.Context, d *dice) (lies bool) {
 		w.later(ctx, d.between(0, 40*time.Second), func() { a.exit("killed") })
 	case k < 12: // killed when it sends something
 		a.doom = 1 + d.next()%60
-	case k < 16: // … about when it is known to be there
-		a.doom = 2 + d.next()%5
-	case k < 20: // cut off for a while
+	case k < 18: // … when it has just come, and gets its job
+		w.later(ctx, d.between(300*time.Millisecond, 2500*time.Millisecond), func() {
+			if d.chance(50) {
+				a.exit("killed")
+			} else {
+				w.net.drop(a.actor, true)
+			}
+		})
+	case k < 21: // cut off for a while
 		w.later(ctx, d.between(time.Second, 30*time.Second), func() {
 			d := d.between(time.Second, 50*time.Second)
 			w.trace.add("stall %s %s", a.actor, d)

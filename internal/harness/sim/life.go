@@ -220,7 +220,7 @@ func (p *pause) clock(now time.Time) time.Time {
 // middle of it, so that another has followed it when it goes on.
 func (l *life) lead() {
 	w := l.c.w
-	if h := l.callOf("lead"); w.faulty() && h>>16%10 == 0 {
+	if h := l.callOf("lead"); w.faulty() && h>>16%7 == 0 {
 		time.Sleep(upTo(h>>30, 3*time.Second))
 	}
 	if w.plan.pause == 0 || w.started.pending() || !w.faulty() || w.started.since() < w.plan.pauseAt || w.paused.Swap(true) {

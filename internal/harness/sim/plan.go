@@ -238,7 +238,7 @@ func steps(d *dice, b *strings.Builder) {
 		if d.chance(14) {
 			asks += fmt.Sprintf(" add=%d", 1+d.below(2))
 		}
-		if d.chance(14) {
+		if d.chance(8) {
 			asks += " emit=deploy.wanted"
 		}
 		fmt.Fprintf(b, "      - run: sim ms=%d lines=%d exit=%d%s%s\n", ms, d.below(4), exit, stubborn, asks)
