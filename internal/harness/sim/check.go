@@ -157,7 +157,8 @@ var never = []struct{ what, query string }{
 	{"setting", `SELECT j.id, j.name, j.finished_at - j.unroutable_since FROM execution_jobs j WHERE j.status = 'unroutable' AND j.finished_at - j.unroutable_since < {grace}
 		AND COALESCE(j.finished_at < j.queue_deadline_at, TRUE)`},
 	{"fired twice", `SELECT registration_id, payload, COUNT(*) FROM kici_events WHERE event_name = '__schedule_fire' GROUP BY registration_id, payload HAVING COUNT(*) > 1`},
-	{"failed without why", "SELECT id, name, status FROM execution_jobs WHERE status IN ('timed_out_stale', 'unroutable') AND error = ''"},
+	{"failed without why", `SELECT j.id, j.name, j.status FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.status IN ('timed_out_stale', 'unroutable')
+		AND j.error = '' AND NOT (r.original_run_id IS NOT NULL AND j.attempt = 0 AND j.finished_at < r.created_at)`}, // a result that a rerun has taken over has its why in the earlier run
 }
 
 // verify checks what is true of every schedule when it is over.

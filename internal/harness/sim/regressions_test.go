@@ -18,6 +18,7 @@ var regressions = []struct {
 	{9, 1, "a run that waited too long for its concurrency group has failed although none of its jobs has (a check that was too strict)"},
 	{7006, 1, "a rerun kept a job that was allowed to fail without saying why it had"},
 	{8, 3, "a server that started while it could not reach the database gave up after the faults had ended (a fault of the harness)"},
+	{13, 3, "a rerun takes over the result of a job whose failure is allowed, and not its error (the check looks in the earlier run)"},
 	{11, 3, "a server died although the faults had ended (a fault of the harness)"},
 }
 
