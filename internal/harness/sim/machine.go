@@ -83,13 +83,10 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 		kind = h >> 32 % 4 // refused, or a hiccup
 	}
 	b.m.w.trace.add("create %s by %s fault %d", s.AgentID, b.l.actor, kind)
+	if err := refusal(kind); err != nil {
+		return backend.Instance{}, err
+	}
 	switch {
-	case kind < 2:
-		return backend.Instance{}, fmt.Errorf("the machine says no: %w", backend.ErrRefused)
-	case kind < 4:
-		return backend.Instance{}, fmt.Errorf("the machine hiccups: %w", backend.ErrInfra)
-	case kind < 6:
-		return backend.Instance{}, fmt.Errorf("full: %w", backend.ErrNoCapacity)
 	case kind < 8: // hangs until nobody waits for it any more, and starts the agent then
 		<-ctx.Done()
 		if err := b.alive(); err != nil {
@@ -115,6 +112,19 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 		b.m.host.Kill(s.AgentID, "exited with 7")
 	}
 	return inst, err
+}
+
+// refusal is what a machine says that does not even try.
+func refusal(kind uint64) error {
+	switch {
+	case kind < 2:
+		return fmt.Errorf("the machine says no: %w", backend.ErrRefused)
+	case kind < 4:
+		return fmt.Errorf("the machine hiccups: %w", backend.ErrInfra)
+	case kind < 6:
+		return fmt.Errorf("full: %w", backend.ErrNoCapacity)
+	}
+	return nil
 }
 
 // belated starts an agent after a while, whatever has become of the server that wanted it.

@@ -102,18 +102,8 @@ func falseReason(f queueFacts, shape string, r placement.Reason) (wrong, rests s
 		}
 	case placement.ReasonDraining:
 		return falseDraining(f, r)
-	case placement.ReasonNodeLost:
-		if node.live {
-			return "its node lives", ""
-		}
-	case placement.ReasonRetiring:
-		if !s.retiring {
-			return "it stays", ""
-		}
-	case placement.ReasonNotReady:
-		if s.ready && node.most > 0 {
-			return "it is ready", ""
-		}
+	case placement.ReasonNodeLost, placement.ReasonRetiring, placement.ReasonNotReady:
+		return falseState(s, node, r), ""
 	case placement.ReasonBusy, placement.ReasonDisconnected:
 		return falseAgent(f, r)
 	case placement.ReasonOtherJobs:
@@ -136,6 +126,18 @@ func falseReason(f queueFacts, shape string, r placement.Reason) (wrong, rests s
 		return "a reason that this world does not know", ""
 	}
 	return "", ""
+}
+
+func falseState(s scalerFacts, node nodeFacts, r placement.Reason) string {
+	switch {
+	case r.Kind == placement.ReasonNodeLost && node.live:
+		return "its node lives"
+	case r.Kind == placement.ReasonRetiring && !s.retiring:
+		return "it stays"
+	case r.Kind == placement.ReasonNotReady && s.ready && node.most > 0:
+		return "it is ready"
+	}
+	return ""
 }
 
 func falseCap(f queueFacts, s scalerFacts, node nodeFacts, r placement.Reason) (wrong, rests string) {
