@@ -153,7 +153,7 @@ func fill(ctx context.Context, file string, runs int) error {
 		}},
 		{"execution_steps", map[string]string{"job_id": id("3"), "run_id": id("2")}},
 		{"assignments", map[string]string{"job_id": id("3"), "run_id": id("2"), "created_at": "created_at-1000*n", "ended_at": "ended_at-1000*n"}},
-		{"kici_events", map[string]string{"id": id("4+(event_name LIKE '__job%')"), "source_run_id": id("2"), "source_job_id": id("3"), "created_at": "created_at-1000*n"}},
+		{"kici_events", map[string]string{"id": "CASE WHEN event_name LIKE '\\_\\_%' ESCAPE '\\' THEN " + id("4+(event_name LIKE '__job%')") + " END", "source_run_id": id("2"), "source_job_id": id("3"), "created_at": "created_at-1000*n"}},
 	} {
 		if err := multiply(ctx, db, t.table, t.set, runs); err != nil {
 			return fmt.Errorf("%s: %w", t.table, err)

@@ -129,8 +129,9 @@ var mutations = []mutation{
 	{"emit-early", "a step is told that its event is emitted although it could not be written", 1, []edit{
 		{"internal/event/emit.go", "	if err := emit(); err != nil {", "	if err := emit(); err != nil && *id == \"\" {"},
 	}},
-	{"fires-twice", "an instant of a schedule is not remembered", 1, []edit{
-		{"internal/store/db/schedule.sql.go", "UPDATE schedules SET last_fired_at = $1, next_at = $2, error = ''\nWHERE registration_id = $3 AND expression = $4 AND timezone = $5\n  AND last_fired_at < $1\n", "UPDATE schedules SET last_fired_at = last_fired_at + 0 * $1, next_at = $2, error = ''\nWHERE registration_id = $3 AND expression = $4 AND timezone = $5\n"},
+	{"fires-twice", "a schedule that was decided on twice fires twice: the write does not look at the instant", 1, []edit{
+		{"internal/store/db/schedule.sql.go", "WHERE registration_id = $3 AND expression = $4 AND timezone = $5\n  AND last_fired_at < $1\n", "WHERE registration_id = $3 AND expression = $4 AND timezone = $5\n"},
+		{"internal/schedule/fire.go", "		for _, row := range rows {\n			n, err := s.settle", "		for _, row := range append(rows, rows...) {\n			n, err := s.settle"},
 	}},
 	{"routed-twice", "an event that is routed again starts again what it has started", 1, []edit{
 		{"internal/event/route.go", "		if done[t.reg.ID] {", "		if false && done[t.reg.ID] {"},
@@ -172,8 +173,8 @@ var mutations = []mutation{
 	{"reason-frozen", "why jobs wait is written once and does not change", 1, []edit{
 		{"internal/dispatch/explain.go", "		if p.reasons[r.Shape] != text {", "		if p.reasons[r.Shape] == \"\" {"},
 	}},
-	{"reason-holders", "who holds a full scaler is said of its whole node", 1, []edit{
-		{"internal/placement/reasons.go", "!a.State.Live() || !global && a.Scaler != s.Name {", "!a.State.Live() || !global && a.Scaler == s.Name {"},
+	{"reason-cap", "a full scaler is said to hold one agent less than it does", 1, []edit{
+		{"internal/placement/reasons.go", "	r.Text = fullText(name, l) + held.text\n", "	l.used--\n	r.Text = fullText(name, l) + held.text\n"},
 	}},
 	{"reason-room", "a scaler that takes nothing is said to have room", 1, []edit{
 		{"internal/placement/reasons.go", "	case s.blocked != nil:\n		return *s.blocked, true\n", ""},
