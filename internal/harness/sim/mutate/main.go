@@ -20,7 +20,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "names of mutations, divided by commas; all without")
-	seeds := flag.Int("seeds", 16, "seeds of each set that are played at most; CI plays 16")
+	seeds := flag.Int("seeds", 32, "seeds of each set that are played at most; CI plays 32")
 	budget := flag.Duration("budget", 3*time.Minute, "time that one set gets at most for one mutation")
 	flag.Parse()
 	missed := 0
