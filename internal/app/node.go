@@ -76,7 +76,7 @@ func (s *Server) openConfig(context.Context) error {
 	config, problems := s.loadScalers()
 	s.warnScalers(problems)
 	if err := scaler.Errors(problems); err != nil {
-		return invalidScalers(err)
+		return fmt.Errorf("the scaler configuration is not valid:\n%w", err)
 	}
 	s.scalers = config
 	return nil

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"github.com/kici-go/kici/client"
 	"github.com/kici-go/kici/internal/scaler"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // lookAtScalers is how often scalers.yaml and its fragments are looked at. A change is taken up when the files have been the same for
@@ -25,28 +25,24 @@ func (s *Server) loadScalers() (*scaler.Config, []scaler.Problem) {
 func (s *Server) watchScalers(ctx context.Context) error {
 	used := s.scalerPrint
 	last := used
-	ticker := time.NewTicker(lookAtScalers)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	return service.Loop{Name: "scaler configuration", Interval: lookAtScalers, Log: s.log, Tick: func(ctx context.Context) error {
 		now := scaler.Fingerprint(s.scalerFile, s.o.ScalerDir)
 		settled := now == last
-		if last = now; !settled || now == used {
-			continue
+		if last = now; settled && now != used {
+			used = now
+			s.log.Info("scalers.yaml has changed", "component", "scaler")
+			s.ReloadScalers(ctx, false)
 		}
-		used = now
-		s.log.Info("scalers.yaml has changed", "component", "scaler")
-		s.ReloadScalers(ctx, false)
-	}
+		return nil
+	}}.Run(ctx)
 }
 
 // ReloadScalers reads scalers.yaml again and takes it up, or with dryRun says what it would change. The outcome is logged, too.
 func (s *Server) ReloadScalers(ctx context.Context, dryRun bool) client.ScalerReload {
 	plan, problems, err := s.node.Reload(ctx, dryRun)
+	if !dryRun {
+		s.warnScalers(problems)
+	}
 	out := client.ScalerReload{
 		Node: s.data.InstanceID(), NodeName: hostName(), File: s.scalerFile, DryRun: dryRun, Applied: err == nil && !dryRun && !plan.Empty(),
 		Changes: []client.ScalerChange{}, Problems: []client.ScalerProblem{},
@@ -89,10 +85,6 @@ func (s *Server) warnScalers(problems []scaler.Problem) {
 			s.log.Warn("scalers.yaml", "component", "scaler", "problem", p.Error())
 		}
 	}
-}
-
-func invalidScalers(err error) error {
-	return fmt.Errorf("the scaler configuration is not valid:\n%w", err)
 }
 
 // validateScalers is "kici scaler validate".

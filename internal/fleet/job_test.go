@@ -251,19 +251,25 @@ func staleReports(t *testing.T, r *rig) {
 	}
 }
 
+// takeBackUnacknowledged requeues a job that its agent did not acknowledge, and expects the agent to be disconnected.
+func takeBackUnacknowledged(r *rig, p *peer, jobID string) {
+	r.t.Helper()
+	r.write(func(_ context.Context, tx *store.Tx) error {
+		tx.Notify(store.TopicAssignments, managedID)
+		_, err := r.runs.Requeue(tx, jobID, 1, "not_acked", true)
+		return err
+	})
+	if code := p.closeCode(); code != wire.CloseNotAcked {
+		r.t.Errorf("close code %d", code)
+	}
+}
+
 // XS-48: an agent that does not acknowledge is disconnected once its job was taken back.
 func TestXS48NotAcknowledged(t *testing.T) {
 	r := newRig(t)
 	p, d, _ := dispatched(r)
 	r.offset.Store(int64(11 * time.Second))
-	r.write(func(_ context.Context, tx *store.Tx) error {
-		tx.Notify(store.TopicAssignments, managedID)
-		_, err := r.runs.Requeue(tx, d.JobID, 1, "not_acked", true)
-		return err
-	})
-	if code := p.closeCode(); code != wire.CloseNotAcked {
-		t.Errorf("close code %d", code)
-	}
+	takeBackUnacknowledged(r, p, d.JobID)
 }
 
 // The time is that of the job's organisation, as it was when the job was sent.
@@ -274,14 +280,7 @@ func TestXS48TimeOfTheOrganisation(t *testing.T) {
 	})
 	p, d, _ := dispatched(r)
 	r.offset.Store(int64(3 * time.Second))
-	r.write(func(_ context.Context, tx *store.Tx) error {
-		tx.Notify(store.TopicAssignments, managedID)
-		_, err := r.runs.Requeue(tx, d.JobID, 1, "not_acked", true)
-		return err
-	})
-	if code := p.closeCode(); code != wire.CloseNotAcked {
-		t.Errorf("close code %d", code)
-	}
+	takeBackUnacknowledged(r, p, d.JobID)
 	s := &session{}
 	s.begin(delivered{key: jobKey{"j", 1}, ackBy: 100})
 	for now, want := range map[int64]bool{99: false, 100: true} {

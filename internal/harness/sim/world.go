@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -148,7 +149,7 @@ func newWorld(o Options) *world {
 				files[".kici/workflows/heard.yaml"] = heard
 			}
 			if d.chance(70) {
-				files[".kici/workflows/heard-too.yaml"] = heardToo
+				files[".kici/workflows/heard-too.yaml"] = strings.Replace(heard, "name: heard", "name: heard-too", 1)
 			}
 			files[".kici/workflows/steady.yaml"] = steady
 			w.commits[name] = append(w.commits[name], f.Commit("refs/heads/main", "a commit", files))
