@@ -40,6 +40,19 @@ type Spec struct {
 	RunID    string
 	Launch   json.RawMessage // from Plan
 	Warm     bool
+	// Socket is a socket on this host at which agents may reach the server instead of URL; '' when URL is the only way. A backend
+	// whose agents are elsewhere ignores it.
+	Socket string
+	// Image is the job's own image, in the place of the label set's; nil for none. It is given only to backends that have
+	// Capabilities.JobImages.
+	Image *JobImage
+}
+
+// JobImage is the image that a job asks for (CT-10, CT-11). It is pulled when it is missing, and needs nothing of kici's in it.
+type JobImage struct {
+	Ref                string
+	Username, Password string            // of its registry, '' for none; never recorded
+	Env                map[string]string // over the image's own and the label set's
 }
 
 // Ref names an agent to end. Launch is what the row or List knows; either may be empty.
@@ -67,6 +80,7 @@ type Capabilities struct {
 	Type            string   // container, bare-metal, firecracker, event, fake
 	SpawnsOnHost    bool     // its agents use this host's resources
 	SurvivesRestart bool     // its agents outlive the orchestrator process
+	JobImages       bool     // it starts agents in a job's own image (Spec.Image)
 	Protections     []string // sentences for the start-up log and scaler status: what is not protected
 }
 
