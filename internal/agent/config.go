@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/job"
+	"github.com/kici-go/kici/internal/agent/link"
 	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
@@ -21,10 +24,12 @@ import (
 
 // Config is everything an agent needs to know. ConfigFromEnv fills it from the environment (AG-1, D20); flags go over it.
 type Config struct {
-	URL       string // KICI_ORCHESTRATOR_URL, with or without /ws
+	URL       string // KICI_ORCHESTRATOR_URL, with or without /ws, or unix:///path of a socket
 	Token     string // KICI_AGENT_TOKEN: only for agents started by hand; the process starts itself again without it (D13)
 	TokenFile string // KICI_AGENT_TOKEN_FILE; a managed agent removes it after its registration
 	TokenFD   int    // KICI_AGENT_TOKEN_FD: an inherited file descriptor; 0 for none
+	// TokenStdin is KICI_AGENT_TOKEN_FD=0: the token comes on the standard input when the agent may begin, in containers.
+	TokenStdin bool
 
 	AgentID    string // KICI_AGENT_ID
 	Labels     []string
@@ -143,6 +148,7 @@ func ConfigFromEnv(environ []string, others ...string) (Config, error) {
 	if c.Managed {
 		window = defaultReconnectWindow
 	}
+	c.TokenStdin = c.TokenFD == 0 && strings.TrimSpace(e.vars["KICI_AGENT_TOKEN_FD"]) != ""
 	c.ReconnectWindow = e.ms("KICI_RECONNECT_WINDOW_MS", window)
 	c.Labels = ci.NormalizeLabels(strings.Split(e.vars["KICI_LABELS"], ","))
 	c.Properties = e.properties()
@@ -284,7 +290,7 @@ func (c *Config) complete() error {
 		c.Executable, _ = os.Executable() // without it steps have no kici on their PATH
 	}
 	if c.HTTP == nil {
-		c.HTTP = newHTTPClient()
+		c.HTTP = newHTTPClient(link.Socket(c.URL))
 	}
 	if c.Perform == nil {
 		c.Perform = func(c job.Config) Performer { return job.New(c) }
@@ -292,11 +298,17 @@ func (c *Config) complete() error {
 	return errors.Join(errs...)
 }
 
-// newHTTPClient keeps few connections: an agent speaks to one place.
-func newHTTPClient() *http.Client {
+// newHTTPClient keeps few connections: an agent speaks to one place. With a socket that place is there, whatever an address says.
+func newHTTPClient(socket string) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 2, 2
 	t.ForceAttemptHTTP2 = false // the socket needs HTTP/1.1, and one protocol is enough code to keep in memory
 	t.TLSNextProto = nil
+	if socket != "" {
+		t.Proxy = nil
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	}
 	return &http.Client{Transport: t}
 }

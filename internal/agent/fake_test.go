@@ -72,6 +72,20 @@ func (c *coordinator) start() {
 	go func() { _ = srv.Serve(l) }()
 }
 
+// alsoAt serves at a socket of the file system, without a base path.
+func (c *coordinator) alsoAt(path string) {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = "/base" + r.URL.Path
+		c.srv.Handler.ServeHTTP(w, r)
+	})}
+	go func() { _ = srv.Serve(l) }()
+	c.t.Cleanup(func() { _ = srv.Close() })
+}
+
 // stop is a kill: nothing says goodbye.
 func (c *coordinator) stop() {
 	_ = c.srv.Close()

@@ -120,6 +120,38 @@ func TestTokenByInheritedDescriptor(t *testing.T) {
 	}
 }
 
+// An agent in a container has neither a network nor a descriptor of its own: it waits for its token on the standard input, and does
+// everything by a socket of the file system.
+func TestSocketAndStandardInputAreEnough(t *testing.T) {
+	c := newCoordinator(t)
+	path := filepath.Join(t.TempDir(), "kici.sock")
+	c.alsoAt(path)
+	p := &process{t: t, cmd: exec.Command(os.Args[0])}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.Env = []string{
+		"TEST_AS_AGENT=1", "PATH=" + os.Getenv("PATH"), "KICI_ORCHESTRATOR_URL=unix://" + path, "KICI_AGENT_TOKEN_FD=0", "KICI_WORK_DIR=" + t.TempDir(),
+		"HTTP_PROXY=http://127.0.0.1:1",
+	}
+	token, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	if _, err := token.Write([]byte(testToken + "\n")); err != nil { // and it stays open, as the pipe of a container may
+		t.Fatal(err)
+	}
+	c.give("j", lock.Step{Run: "echo by the socket; read x || echo nothing to read"})
+	if f := c.final("j"); f.Status != "success" {
+		t.Fatalf("%+v\n%s", f, &p.out)
+	}
+	if text := c.text("j", 1); text != "by the socket\nnothing to read\n" {
+		t.Errorf("the log is %q", text)
+	}
+}
+
 func TestTokenFileOfAManagedAgentIsRemoved(t *testing.T) {
 	c := newCoordinator(t)
 	file := filepath.Join(t.TempDir(), "token")

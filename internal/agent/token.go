@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 const maxTokenBytes = 4096
@@ -30,11 +32,47 @@ func (c *Config) loadToken() (string, error) {
 		}
 		defer f.Close()
 		return readToken(f, fmt.Sprintf("file descriptor %d", c.TokenFD))
+	case c.TokenStdin:
+		return awaitToken(os.Stdin, tokenPatience)
 	case c.Token != "":
 		return strings.TrimSpace(c.Token), nil
 	}
 	return "", errNoToken
 }
+
+// tokenPatience is how long an agent waits for its token on the standard input. Whoever started it puts up its isolation first.
+const tokenPatience = 2 * time.Minute
+
+// awaitToken waits for a token that comes when the agent may begin. The input stays open, so that no other file gets its number. Its end
+// without a token means that whoever started the agent has gone: that is ErrNoTokenCame.
+func awaitToken(r io.Reader, patience time.Duration) (string, error) {
+	type result struct {
+		token string
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		line, err := bufio.NewReader(io.LimitReader(r, maxTokenBytes)).ReadString('\n')
+		if line == "" && errors.Is(err, io.EOF) {
+			done <- result{"", ErrNoTokenCame}
+			return
+		}
+		token, err := readToken(strings.NewReader(line), "the standard input")
+		done <- result{token, err}
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return r.token, r.err
+	case <-timer.C:
+		return "", fmt.Errorf("%w within %s", ErrNoTokenCame, patience)
+	}
+}
+
+// ErrNoTokenCame ends an agent that was given nothing to begin with. The program's exit status is wire.ExitNoToken then, by which its
+// scaler knows that the agent has done nothing.
+var ErrNoTokenCame = errors.New("no token came on the standard input")
 
 func readToken(r io.Reader, name string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxTokenBytes))

@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 
 	"github.com/kici-go/kici/internal/agent"
+	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/setting"
+	"github.com/kici-go/kici/internal/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -61,7 +64,11 @@ func runAgent(ctx context.Context, f agentFlags, environ []string, out io.Writer
 		c.Labels = f.labels
 	}
 	c.Version = obs.BuildVersion()
-	return agent.Main(ctx, c)
+	err = agent.Main(ctx, c)
+	if errors.Is(err, agent.ErrNoTokenCame) {
+		return &console.ExitError{Code: wire.ExitNoToken, Err: err}
+	}
+	return err
 }
 
 func or(a, b string) string {

@@ -117,6 +117,8 @@ type Server struct {
 	logs                    *logs.Store
 	metrics                 *obs.Metrics
 	http                    *http.Server
+	agentListener           net.Listener // nil: there is no socket
+	agentSocket             string       // its path
 
 	registrations *registration.Service
 	schedules     *schedule.Service
@@ -145,7 +147,7 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.openConfig, s.openStore, s.openAccess, s.openSettings, s.openRooms, s.openNode, s.openSurfaces} {
+	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.listenAgents, s.openConfig, s.openStore, s.openAccess, s.openSettings, s.openRooms, s.openNode, s.openSurfaces} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -364,7 +366,7 @@ func (s *Server) openSurfaces(context.Context) error {
 	reads := read.New(s.store, read.Config{Now: s.o.Now, BaseURL: s.URL, Logs: steps})
 	d := s.apiDeps(reads)
 	d.Checks = s.selfChecks(reads)
-	s.http = s.newHTTP(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: api.New(d), web: s.dashboard(reads, steps)})
+	s.http = s.newServer(s.routes(surfaces{agents: s.fleet.Handler(), webhooks: s.ingress.Handler(), api: api.New(d), web: s.dashboard(reads, steps)}))
 	return nil
 }
 

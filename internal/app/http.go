@@ -29,12 +29,11 @@ const (
 // surfaces are the rooms' handlers, below the base path.
 type surfaces struct{ agents, webhooks, api, web http.Handler }
 
-func (s *Server) newHTTP(in surfaces) *http.Server {
-	server := &http.Server{
-		Handler: s.routes(in), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+func (s *Server) newServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.log.With("component", "http").Handler(), slog.LevelDebug),
 	}
-	return server
 }
 
 // routes puts the surfaces together. Agents' sockets come first: nothing wraps them.

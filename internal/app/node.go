@@ -92,6 +92,7 @@ func (s *Server) openNode(context.Context) error {
 		Store: s.store, Config: s.scalers, Load: s.loadScalers, Kinds: s.kinds(),
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
+			AgentSocket: s.agentSocket,
 		},
 		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,7 @@ func (s *Server) parts() []part {
 		{"gauges", s.gauges},
 		{"mirrors", s.sweepMirrors},
 		{"fleet", s.fleet.Run},
+		{"agents' socket", s.serveAgents},
 		{"http", s.serve},
 	}
 }
@@ -153,19 +155,24 @@ func (s *Server) serve(ctx context.Context) error {
 	base, cut := context.WithCancel(context.Background())
 	defer cut()
 	s.streams.Store(&base)
+	context.AfterFunc(ctx, cut)
+	return serveUntil(ctx, s.http, s.listener)
+}
+
+// serveUntil answers requests until ctx ends, and lets those in progress end within httpGrace.
+func serveUntil(ctx context.Context, server *http.Server, l net.Listener) error {
 	result := make(chan error, 1)
-	go func() { result <- s.http.Serve(s.listener) }()
+	go func() { result <- server.Serve(l) }()
 	select {
 	case err := <-result:
 		return fmt.Errorf("serve http: %w", err)
 	case <-ctx.Done():
 	}
-	cut()
 	stop, cancel := context.WithTimeout(context.Background(), httpGrace)
 	defer cancel()
-	err := s.http.Shutdown(stop)
+	err := server.Shutdown(stop)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close()
+		err = server.Close()
 	}
 	if serr := <-result; !errors.Is(serr, http.ErrServerClosed) {
 		err = errors.Join(err, serr)

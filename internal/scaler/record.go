@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"net/url"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -111,9 +113,7 @@ func (n *Node) mint(j *job) {
 		Limits: ci.Resources{CPUMilli: r.CpuLimitMilli, MemBytes: r.MemLimitBytes},
 		JobID:  r.BoundJobID.String, Warm: !r.BoundJobID.Valid,
 	}
-	if u := j.scaler.entry.URL; u != "" {
-		j.spec.URL = u
-	}
+	j.spec.URL, j.spec.Socket = wayHome(j.spec.URL, j.scaler.entry.URL, n.d.Host.AgentSocket)
 	if err := json.Unmarshal([]byte(r.Labels), &j.spec.Labels); err != nil {
 		j.planErr = fmt.Errorf("%w: labels of the row: %w", backend.ErrRefused, err)
 		return
@@ -126,6 +126,22 @@ func (n *Node) mint(j *job) {
 	if j.spec.Launch, j.planErr = j.scaler.backend.Plan(j.spec); j.spec.Launch == nil {
 		j.spec.Launch = json.RawMessage(noLaunch)
 	}
+}
+
+// wayHome is how an agent of a scaler reaches the server (AG-2): the scaler's own URL if it has one, else the node's. The socket is an
+// equal way only where the node's URL means this very machine; another URL was chosen by somebody, and stands.
+func wayHome(node, own, socket string) (address, path string) {
+	if own != "" {
+		return own, ""
+	}
+	u, err := url.Parse(node)
+	if err != nil {
+		return node, ""
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return node, ""
+	}
+	return node, socket
 }
 
 // recordStart writes the token and the undo information before anything is made.

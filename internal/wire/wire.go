@@ -42,6 +42,9 @@ const (
 	PathLog    = "/api/v1/agent/jobs/{job}/logs" // POST ?step=N&offset=BYTES&attempt=A → LogAck; body: STO-10 JSON lines
 )
 
+// ExitNoToken is the exit status of an agent whose token never came (D13): EX_NOPERM of sysexits.h. It has done nothing.
+const ExitNoToken = 77
+
 // Message types.
 const (
 	TypeAuthRequest  = "auth.request"

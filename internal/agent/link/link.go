@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -58,7 +57,7 @@ type Handler interface {
 
 // Config is what a link needs.
 type Config struct {
-	URL     string // with or without /ws; http, https, ws or wss
+	URL     string // with or without /ws; http, https, ws or wss; or unix:///path of a socket, which HTTP must dial: see Socket
 	Token   string
 	AgentID string
 	Version string
@@ -87,29 +86,6 @@ func New(c Config) (*Link, error) {
 	}
 	socket := "ws" + strings.TrimPrefix(base, "http") + wire.PathSocket
 	return &Link{cfg: c, base: base, socket: socket}, nil
-}
-
-// BaseURL turns any accepted form of KICI_ORCHESTRATOR_URL into the http(s) address without /ws (D20).
-func BaseURL(raw string) (string, error) {
-	u, err := url.Parse(strings.TrimSpace(raw))
-	if err != nil {
-		return "", fmt.Errorf("orchestrator URL: %w", err)
-	}
-	switch u.Scheme {
-	case "ws":
-		u.Scheme = "http"
-	case "wss":
-		u.Scheme = "https"
-	case "http", "https":
-	default:
-		return "", fmt.Errorf("orchestrator URL %q must begin with http://, https://, ws:// or wss://", raw)
-	}
-	if u.Host == "" {
-		return "", fmt.Errorf("orchestrator URL %q has no host", raw)
-	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), wire.PathSocket)
-	return strings.TrimSuffix(u.String(), "/"), nil
 }
 
 // Run keeps the link up until ctx ends (then it returns nil) or there is no point in trying again.

@@ -38,12 +38,13 @@ func TestBaseURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"ws://h:4000/ws": "http://h:4000", "http://h:4000": "http://h:4000", "https://h/": "https://h", "wss://h/ci/ws/": "https://h/ci",
 		"https://h/ci": "https://h/ci", "http://u:p@h/ws?x=1#y": "http://h", " ws://h ": "http://h",
+		"unix:///run/kici.sock": "http://kici.invalid",
 	} {
 		if got, err := BaseURL(in); got != want || err != nil {
 			t.Errorf("%s: %q %v, want %q", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "h:4000", "ftp://h", "http://", "://"} {
+	for _, bad := range []string{"", "h:4000", "ftp://h", "http://", "://", "unix://", "unix://run/kici.sock"} {
 		if got, err := BaseURL(bad); err == nil {
 			t.Errorf("%q became %q", bad, got)
 		}

@@ -90,6 +90,8 @@ type Host struct {
 	Dir     string   // data directory; backends keep their files below <Dir>/agents
 	Binary  string   // this executable, which is its own agent (D15)
 	Environ []string // of this process
-	Log     *slog.Logger
-	Now     func() time.Time
+	// AgentSocket is a socket on this host that serves agents, alone in its folder; '' for none. Spec.Socket says which agents may use it.
+	AgentSocket string
+	Log         *slog.Logger
+	Now         func() time.Time
 }
