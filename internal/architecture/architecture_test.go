@@ -36,8 +36,9 @@ var rooms = map[string][]string{
 	"internal/plan":          {"internal/ci", "internal/workflow"},
 
 	// Contracts.
-	"internal/scaler/backend": {layer0},
-	"internal/source":         {layer0},
+	"internal/scaler/netpolicy": {},
+	"internal/scaler/backend":   {layer0, "internal/scaler/netpolicy"},
+	"internal/source":           {layer0},
 
 	// Adapters.
 	"internal/git":                        {layer0},
@@ -49,6 +50,7 @@ var rooms = map[string][]string{
 	"internal/source/gitlab":              {layer0, "internal/source", "internal/source/forge", "internal/git"},
 	"internal/source/sourcetest":          {layer0, "internal/source"},
 	"internal/source/forge/forgetest":     {layer0, "internal/source", "internal/source/forge", "internal/source/sourcetest", "internal/git"},
+	"internal/scaler/hostnet":             {layer0, "internal/scaler/netpolicy"},
 	"internal/scaler/backend/baremetal":   {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/fake":        {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/backendtest": {layer0, "internal/scaler/backend"},
@@ -67,7 +69,7 @@ var rooms = map[string][]string{
 	"internal/periodic":     {service},
 	"internal/registration": {service},
 	"internal/run":          {service},
-	"internal/scaler":       {service, "internal/scaler/backend"},
+	"internal/scaler":       {service, "internal/scaler/backend", "internal/scaler/netpolicy"},
 	"internal/schedule":     {service},
 	"internal/secret":       {service},
 	"internal/setting":      {service},
@@ -112,6 +114,7 @@ var reserved = map[string][]string{
 	"github.com/jackc/pgx/v5":                  {"internal/store"},
 	"github.com/vishvananda/netlink":           {"internal/scaler/hostnet"},
 	"github.com/google/nftables":               {"internal/scaler/hostnet"},
+	"github.com/mdlayher/netlink":              {"internal/scaler/hostnet"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tests only"},
 }
 

@@ -1,0 +1,171 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+)
+
+// Net makes and removes the rules of one owner in one network namespace. It is safe for concurrent use. Close it.
+type Net struct {
+	owner string
+	names names
+	ns    *os.File // nil: this process's own
+
+	mu      sync.Mutex // one transaction at a time: each is decided on what is there
+	support *Support   // nil until Check has found it out
+}
+
+// Open opens the namespace; it touches no rule. Whether rules can be made here, Check finds out.
+func Open(o Options) (*Net, error) {
+	if !ownerPattern().MatchString(o.Owner) {
+		return nil, fmt.Errorf("network isolation: %.80q is no name of an owner", o.Owner)
+	}
+	if o.Table == "" {
+		o.Table = DefaultTable
+	}
+	if !ifacePattern().MatchString(o.Table) {
+		return nil, fmt.Errorf("network isolation: %.40q is no name of a table", o.Table)
+	}
+	n := &Net{owner: o.Owner, names: newNames(o.Table)}
+	if o.Namespace == "" {
+		return n, nil
+	}
+	ns, err := os.Open(o.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("network isolation: open network namespace: %w", err)
+	}
+	n.ns = ns
+	return n, nil
+}
+
+// Close lets go of the namespace. Rules stay in force.
+func (n *Net) Close() error {
+	if n.ns == nil {
+		return nil
+	}
+	return n.ns.Close()
+}
+
+// Check finds out, by trying it in a transaction that leaves nothing, whether this process can isolate agents on this kernel. Errors
+// name what is missing and the cure (CT-4, NET-13).
+func (n *Net) Check(ctx context.Context) (Support, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, err := n.probe(ctx)
+	if err != nil {
+		return Support{}, err
+	}
+	n.support = &s
+	return s, nil
+}
+
+// Ensure puts the baseline around a bridge, which need not exist yet: from then on its agents can send only by rules of their own.
+func (n *Net) Ensure(ctx context.Context, b Bridge) error {
+	return n.change(ctx, b, nil, func([]entry) changes { return changes{} })
+}
+
+// Apply gives an agent its rules, and first the baseline if it is not there. Whatever the agent or its address had is replaced, in one
+// transaction (NET-7). Call it before the agent's first instruction.
+func (n *Net) Apply(ctx context.Context, b Bridge, r Rules) error {
+	return n.change(ctx, b, []Rules{r}, func(there []entry) changes { return replace(n.owner, b, r, there) })
+}
+
+// Sync makes want the rules of this owner: it repairs the baseline, adds what is missing or different, and removes what is not wanted.
+// What is right already is not touched. When the rules that are there cannot be listed, nothing is changed (NET-10).
+func (n *Net) Sync(ctx context.Context, b Bridge, want []Rules) error {
+	return n.change(ctx, b, want, func(there []entry) changes { return reconcile(n.owner, b, want, there) })
+}
+
+// change reads what is there, decides, and writes it down in one transaction.
+func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]entry) changes) error {
+	if err := b.check(); err != nil {
+		return fmt.Errorf("network isolation: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	support, err := n.supported(ctx)
+	if err != nil {
+		return err
+	}
+	return n.retry(ctx, func(k *kernel) error {
+		there, err := k.entries()
+		if err != nil {
+			return err
+		}
+		if err := checkAll(n.owner, b, want, there); err != nil {
+			return err
+		}
+		whole, err := k.baselineStands(b, support)
+		if err != nil {
+			return err
+		}
+		c := decide(there)
+		if whole && c.empty() {
+			return nil
+		}
+		return k.write(b, support, n.owner, c)
+	})
+}
+
+// Remove takes the rules of these agents away, on both hooks, whoever made them. Only an agent of the same id, owner, bridge and address
+// is meant (NET-8); one that is not there is no error. What an agent sends then is dropped.
+func (n *Net) Remove(ctx context.Context, agents ...Agent) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.retry(ctx, func(k *kernel) error {
+		there, err := k.entries()
+		if err != nil {
+			return err
+		}
+		there = slices.DeleteFunc(there, func(e entry) bool { return !slices.Contains(agents, e.Agent) })
+		if len(there) == 0 {
+			return nil
+		}
+		return k.remove(there)
+	})
+}
+
+// List returns every agent that has rules here, whoever made them, sorted by bridge and address (NET-9).
+func (n *Net) List(ctx context.Context) ([]Agent, error) {
+	var out []Agent
+	err := n.retry(ctx, func(k *kernel) error {
+		there, err := k.entries()
+		if err != nil {
+			return err
+		}
+		out = nil
+		for _, e := range there {
+			out = append(out, e.Agent)
+		}
+		return nil
+	})
+	return slices.Compact(out), err
+}
+
+// Refused returns what was kept from an agent; ErrNoRules when it has no rules.
+func (n *Net) Refused(ctx context.Context, agent string) (Refused, error) {
+	var out Refused
+	err := n.retry(ctx, func(k *kernel) (err error) {
+		out, err = k.refused(agent)
+		return err
+	})
+	return out, err
+}
+
+// Agent is the agent that Apply(ctx, b, r) makes rules for, as List has it and Remove takes it.
+func (n *Net) Agent(b Bridge, r Rules) Agent { return Agent{r.Agent, n.owner, b.Name, r.Addr} }
+
+func (n *Net) supported(ctx context.Context) (Support, error) {
+	if n.support != nil {
+		return *n.support, nil
+	}
+	s, err := n.probe(ctx)
+	if err != nil {
+		return Support{}, err
+	}
+	n.support = &s
+	return s, nil
+}

@@ -1,0 +1,98 @@
+package hostnet
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// agentsAtOnce bounds a transaction, so that its acknowledgements fit the buffer. More agents than that are several transactions; an
+// agent that waits for its own can send nothing.
+const agentsAtOnce = 64
+
+// write makes changes true: in one transaction, or in several when there are very many agents. The baseline comes first.
+func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
+	if err := k.putBaseline(b, s); err != nil {
+		return err
+	}
+	queued := 0
+	step := func(err error) error {
+		if queued++; err == nil && queued%agentsAtOnce == 0 {
+			err = k.conn.Flush()
+		}
+		return err
+	}
+	for _, e := range c.Remove {
+		if err := step(k.queueRemoval(e)); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Put {
+		if err := step(k.queueAgent(b, owner, r)); err != nil {
+			return err
+		}
+	}
+	return k.conn.Flush()
+}
+
+func (k *kernel) remove(entries []entry) error {
+	for i, e := range entries {
+		if err := k.queueRemoval(e); err != nil {
+			return err
+		}
+		if (i+1)%agentsAtOnce == 0 {
+			if err := k.conn.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return k.conn.Flush()
+}
+
+// queueRemoval queues the end of an agent's rules. All is made before it is deleted: so a part that somebody has deleted by hand stops
+// nothing.
+func (k *kernel) queueRemoval(e entry) error {
+	c := k.agent(e.ID)
+	for _, part := range []*nftables.Chain{c.forward, c.input, c.refuse} {
+		k.conn.AddChain(part)
+		k.conn.FlushChain(part)
+	}
+	if err := k.conn.AddSet(c.refused, nil); err != nil {
+		return err
+	}
+	for m, on := range map[*nftables.Set]hook{k.forward: hookForward, k.input: hookInput} {
+		if e.hooks&on == 0 {
+			continue
+		}
+		if err := k.conn.SetDeleteElements(m, []nftables.SetElement{{Key: e.key()}}); err != nil {
+			return err
+		}
+	}
+	for _, part := range []*nftables.Chain{c.forward, c.input, c.refuse} {
+		k.conn.DelChain(part)
+	}
+	k.conn.DelSet(c.refused)
+	return nil
+}
+
+// queueAgent queues an agent's chains and its entries in the maps.
+func (k *kernel) queueAgent(b Bridge, owner string, r Rules) error {
+	c := k.agent(r.Agent)
+	if err := k.conn.AddSet(c.refused, nil); err != nil {
+		return err
+	}
+	k.putChain(c.refuse, refuseRules(c.refused, k.transports))
+	e := entry{Agent: Agent{r.Agent, owner, b.Name, r.Addr}, digest: digest(b, r)}
+	for _, h := range []struct {
+		chain *nftables.Chain
+		set   *nftables.Set
+		rules []rule
+	}{{c.forward, k.forward, forwardRules(b, r)}, {c.input, k.input, inputRules(r)}} {
+		k.putChain(h.chain, k.encode(h.rules, c.refuse))
+		// Jump, not goto: a chain that somebody has emptied returns to the baseline's drop.
+		el := nftables.SetElement{Key: e.key(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: h.chain.Name}, Comment: e.comment()}
+		if err := k.conn.SetAddElements(h.set, []nftables.SetElement{el}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
