@@ -10,6 +10,7 @@ import (
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/netpolicy"
 )
 
 // Defaults of scalers.yaml.
@@ -61,6 +62,7 @@ type LabelSet struct {
 	Labels    []string // normalised
 	Resources ci.Claim // over defaults.resources
 	Env       map[string]string
+	Network   netpolicy.Policy
 	Options   backend.Options
 
 	field field
@@ -275,7 +277,7 @@ func (e *Entry) Backend() backend.Entry {
 	out := backend.Entry{Name: e.Name, Options: e.Options}
 	for _, s := range e.LabelSets {
 		out.Sets = append(out.Sets, backend.Set{
-			Key: ci.LabelKey(s.Labels), Labels: s.Labels, Resources: s.Resources, Env: s.Env, Options: s.Options,
+			Key: ci.LabelKey(s.Labels), Labels: s.Labels, Resources: s.Resources, Env: s.Env, Network: s.Network, Options: s.Options,
 		})
 	}
 	return out

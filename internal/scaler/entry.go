@@ -1,7 +1,6 @@
 package scaler
 
 import (
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -146,7 +145,7 @@ func (l *loader) labelSets(r reader, missing, f field, kind backend.Kind) []Labe
 		}
 		s.Resources = r.resources(m["resources"]).Or(l.defaults)
 		s.Env = environment(r, m["env"])
-		networkPolicy(r, m["networkPolicy"])
+		s.Network = networkPolicy(r, m["networkPolicy"], kind)
 		if mode := r.oneOf(m["backpressureMode"], "pause", "drop"); mode != "" {
 			s.Options["backpressureMode"] = mode
 		}
@@ -280,21 +279,6 @@ func environment(r reader, f field) map[string]string {
 		out[key] = r.text(v)
 	}
 	return out
-}
-
-// networkPolicy checks what CF-10 checks at load. No backend of this version enforces it; the kind says so.
-func networkPolicy(r reader, f field) {
-	m := r.mapping(f, []string{"allowlist", "denyAll", "hostAccess"})
-	r.boolean(m["denyAll"], false)
-	r.texts(m["hostAccess"])
-	for _, e := range r.list(m["allowlist"]) {
-		if p, err := netip.ParsePrefix(r.text(e)); err != nil || !p.Addr().Is4() {
-			r.fault(e, "such as 10.0.0.0/8", "must be an IPv4 network")
-		}
-	}
-	if f.present() {
-		r.warn(f, "", "networkPolicy is not enforced for processes of the host")
-	}
 }
 
 // locate finds where a key that a kind's check names stands: "runAs" or "labelSets[1].image".

@@ -169,6 +169,7 @@ func (e *Entry) values() map[string]value {
 		out[at+"resources.requests"] = plain(capText(s.Resources.Requests))
 		out[at+"resources.limits"] = plain(capText(s.Resources.Limits))
 		out[at+"env"] = value{strings.Join(slices.Sorted(maps.Keys(s.Env)), ","), valueText(s.Env)}
+		out[at+"networkPolicy"] = plain(s.Network.String())
 		for k, v := range s.Options {
 			out[at+k] = plain(valueText(v))
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/scaler/netpolicy"
 )
 
 // Kind is one type of backend, as app plugs it in: which keys of scalers.yaml are its own, what is wrong with an entry, and how
@@ -13,6 +14,7 @@ import (
 type Kind struct {
 	Type         string
 	HostPlatform bool  // its agents have this host's operating system and architecture (SC-8)
+	Isolates     bool  // its agents have a network of their own, and networkPolicy limits it
 	Keys         []Key // of a scaler entry
 	SetKeys      []Key // of a label set
 	// Check finds what is wrong with an entry beyond the form of single keys, on this host. nil checks nothing.
@@ -55,6 +57,7 @@ type Set struct {
 	Labels    []string
 	Resources ci.Claim
 	Env       map[string]string
+	Network   netpolicy.Policy
 	Options   Options
 }
 

@@ -1,10 +1,13 @@
 package netpolicy
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // MaxEntries bounds each list of a policy.
@@ -75,4 +78,27 @@ func endpoint(s string) (*url.URL, uint16) {
 		return u, uint16(n)
 	}
 	return u, schemePorts[u.Scheme]
+}
+
+// String is the policy in words, "" for the default.
+func (p Policy) String() string {
+	var parts []string
+	if p.DenyAll {
+		parts = append(parts, "denyAll")
+	}
+	if len(p.Allow) > 0 {
+		parts = append(parts, "allowlist "+words(p.Allow))
+	}
+	if p.HostAccess != nil {
+		parts = append(parts, "hostAccess "+cmp.Or(words(p.HostAccess), "none"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func words[T fmt.Stringer](list []T) string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.String()
+	}
+	return strings.Join(out, " ")
 }
