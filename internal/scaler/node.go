@@ -45,7 +45,7 @@ type Node struct {
 	metrics *metrics
 	ops     *operations
 
-	tickMu  sync.Mutex // one tick or reload at a time; guards what follows
+	turn    turn // of a tick or reload; guards what follows
 	config  *Config
 	scalers map[ScalerID]*managed
 	order   []ScalerID // configured ones in file order, then retiring ones
@@ -106,7 +106,7 @@ func (m *managed) refuses() string {
 func New(d Deps) (*Node, error) {
 	n := &Node{
 		d: d, config: d.Config, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
-		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(),
+		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(), turn: newTurn(),
 	}
 	var err error
 	if n.metrics, err = newMetrics(d.Metrics); err != nil {
@@ -154,7 +154,9 @@ func (n *Node) Run(ctx context.Context) error {
 		group.Go(func() { n.forward(ctx, c) })
 	}
 	forward(sub.C())
-	n.tickMu.Lock()
+	if err := n.turn.take(ctx); err != nil {
+		return nil //nolint:nilerr // stopped before it began
+	}
 	n.watchNew = func(b backend.Backend) {
 		if w, ok := b.(backend.Watcher); ok {
 			group.Go(func() { n.watch(ctx, w.Exits()) })
@@ -163,15 +165,10 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, id := range n.order {
 		n.watchNew(n.scalers[id].backend)
 	}
-	n.tickMu.Unlock()
-	defer func() {
-		n.tickMu.Lock()
-		defer n.tickMu.Unlock()
-		n.watchNew = nil
-	}()
+	n.turn.give()
+	defer n.forget()
 	loop := service.Loop{Name: "node", Interval: n.d.Settings.Interval, Wake: n.wake, Log: n.log, Tick: n.tick}
 	err := loop.Run(ctx)
-	n.stopTimer()
 	if !n.ops.drain(stopGrace) {
 		n.log.Warn("stopped with work in progress") // the next start goes on from what it finds
 	}
@@ -223,9 +220,11 @@ func (n *Node) announce() {
 // EndAll ends every agent of this node and returns when nothing of them is left, or ctx ends. Nothing new is started any more.
 // It works beside Run and after it (--on-stop end).
 func (n *Node) EndAll(ctx context.Context) error {
-	n.tickMu.Lock()
+	if err := n.turn.take(ctx); err != nil {
+		return n.unfinished(ctx, -1)
+	}
 	n.closed = true
-	n.tickMu.Unlock()
+	n.turn.give()
 	if err := n.recordEndAll(ctx); err != nil {
 		return fmt.Errorf("end all agents: %w", err)
 	}
@@ -290,8 +289,10 @@ func (n *Node) release(m *managed) {
 
 // Close releases what the backends hold in this process. Agents go on. Call it once, last.
 func (n *Node) Close() error {
-	n.tickMu.Lock()
-	defer n.tickMu.Unlock()
+	if err := n.turn.take(context.Background()); err != nil {
+		return err
+	}
+	defer n.turn.give()
 	n.ops.drain(stopGrace)
 	for _, m := range n.scalers {
 		n.release(m)

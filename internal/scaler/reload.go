@@ -36,8 +36,10 @@ func (n *Node) reload(ctx context.Context, dryRun bool) (ReloadPlan, []Problem, 
 	if err := Errors(problems); err != nil {
 		return ReloadPlan{}, problems, fmt.Errorf("%w:\n%w", ErrReload, err)
 	}
-	n.tickMu.Lock()
-	defer n.tickMu.Unlock()
+	if err := n.turn.take(ctx); err != nil {
+		return ReloadPlan{}, problems, fmt.Errorf("%w: %w", ErrReload, err)
+	}
+	defer n.turn.give()
 	plan := Compare(n.config, next, n.retiring(), n.d.Kinds)
 	if text := plan.Refused(); text != "" {
 		return plan, problems, fmt.Errorf("%w: %s", ErrReload, text)

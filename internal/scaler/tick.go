@@ -23,8 +23,10 @@ const (
 
 // tick looks once: observe, decide, record, act.
 func (n *Node) tick(ctx context.Context) error {
-	n.tickMu.Lock()
-	defer n.tickMu.Unlock()
+	if err := n.turn.take(ctx); err != nil {
+		return err
+	}
+	defer n.turn.give()
 	n.prepare(ctx)
 	busy := n.ops.snapshot() // before the rows: what ends in between is seen ended there, too
 	rows, err := n.d.Store.Read().NodeAgents(ctx, n.id)
@@ -163,10 +165,14 @@ func (n *Node) schedule(now, next int64) {
 	}
 }
 
-func (n *Node) stopTimer() {
-	n.tickMu.Lock()
-	defer n.tickMu.Unlock()
+// forget ends what Run has begun: nothing wakes the loop any more, and new backends are not listened to.
+func (n *Node) forget() {
+	if n.turn.take(context.Background()) != nil {
+		return
+	}
+	defer n.turn.give()
 	n.schedule(0, 0)
+	n.watchNew = nil
 }
 
 // left counts what EndAll still waits for.
@@ -175,8 +181,10 @@ func (n *Node) left(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n.tickMu.Lock()
-	defer n.tickMu.Unlock()
+	if err := n.turn.take(ctx); err != nil {
+		return 0, err
+	}
+	defer n.turn.give()
 	left := len(rows) + len(n.ops.snapshot())
 	for _, s := range n.list(ctx) {
 		left += len(s.Things)

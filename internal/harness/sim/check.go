@@ -32,6 +32,7 @@ func (w *world) settle(drained *coordinator) {
 		time.Sleep(quick(peaceAfter) + p.d.between(15*time.Second, 45*time.Second))
 		p.drain(nil)
 	}
+	w.cool()
 	if !w.rest() {
 		return
 	}

@@ -30,8 +30,9 @@ type coordinator struct {
 	skew    time.Duration // of its clock
 	machine *machine
 
-	mu   sync.Mutex
-	life *life // the present one; nil between two
+	mu    sync.Mutex
+	life  *life // the present one; nil between two
+	offer offer // what its scalers.yaml says
 }
 
 // life is one process of a coordinator, from its start to its end.
@@ -105,7 +106,11 @@ func (c *coordinator) run() {
 		l.cancel = cancel
 		c.mu.Lock()
 		c.life = l
+		err := l.writeScalers()
 		c.mu.Unlock()
+		if err != nil {
+			c.w.violate("harness", "write scalers: %v", err)
+		}
 		c.w.trace.add("start %s doom %s", l.actor, l.doom)
 		c.w.lives.Go(func() {
 			defer cancel()
@@ -182,7 +187,7 @@ func (l *life) options() app.Options {
 	rnd := func(n int64) int64 { return int64(w.seed.at(l.actor+" rand", l.wakes.Add(1)) % uint64(n)) }
 	return app.Options{
 		DatabaseURL: w.postgres.address(), DataDir: l.dir, StorageDir: storage, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
-		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, "scalers.yaml"), AllowRoot: true,
+		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, scalersFile), AllowRoot: true,
 		Executable: "/sim/kici", SecretKey: strings.Repeat("ab", 32), AdminToken: adminToken, ClusterName: "sim",
 		Tune: tune, Log: w.trace.logger(l.actor, w.o.LogLevel), Now: l.now, NewID: l.newID,
 		StoreHooks: func(c *store.Config) {

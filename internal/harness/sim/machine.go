@@ -61,6 +61,18 @@ type faultyBackend struct {
 	scaler string
 }
 
+// Reload implements backend.Reloader.
+func (b *faultyBackend) Reload(e backend.Entry) (backend.Backend, error) {
+	if err := b.alive(); err != nil {
+		return nil, err
+	}
+	next, err := b.Backend.Reload(e)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyBackend{Backend: next.(*fake.Backend), m: b.m, l: b.l, scaler: b.scaler}, nil
+}
+
 func (b *faultyBackend) alive() error {
 	if b.l.dead.Load() {
 		return errDead

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -108,4 +110,48 @@ func (v *watch) revived() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.s.Dead++
+}
+
+// scalersFile is the scaler configuration in a server's folder.
+const scalersFile = "scalers.yaml"
+
+// rewrite changes what the scalers of a server offer: it takes the file up by itself, or when it is told to.
+func (p *person) rewrite(c *coordinator) {
+	c.offers(func(o offer) offer { return o.another(p.d) })
+	if p.d.chance(40) {
+		_, _ = p.insist(http.MethodPost, "/api/v1/admin/scaler/reload", map[string]any{}, nil)
+	}
+}
+
+// offers writes another scalers.yaml, for the present life of the server and all that come.
+func (c *coordinator) offers(change func(offer) offer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.offer = change(c.offer); c.life == nil {
+		return
+	}
+	c.w.trace.add("scalers of %s: %+v", c.name, c.offer)
+	if err := c.life.writeScalers(); err != nil {
+		c.w.violate("harness", "write scalers: %v", err)
+	}
+}
+
+// writeScalers writes the file at once; the coordinator's mu is held.
+func (l *life) writeScalers() error {
+	path := filepath.Join(l.dir, scalersFile)
+	if err := os.WriteFile(path+".new", []byte(l.c.offer.text()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// cool ends the warm pools, and brings back what has retired.
+func (w *world) cool() {
+	for _, c := range w.coordinators {
+		c.offers(func(offer) offer {
+			o := w.plan.offer()
+			o.warm = 0
+			return o
+		})
+	}
 }

@@ -21,6 +21,7 @@ type plan struct {
 	gpu          int    // agents of the second scaler
 	linux        int
 	global       int
+	warm         int // agents of each label set that stand ready; 0 is no pool
 	statics      int // agents that no scaler has started
 	repos        int
 	leap         time.Duration // of the clock of a shared database, once
@@ -39,6 +40,9 @@ func newPlan(s seed, coordinators int) plan {
 		statics: d.below(3),
 	}
 	p.global = max(1, p.linux+p.gpu-d.below(3))
+	if d.chance(50) {
+		p.warm = 1 + d.below(2)
+	}
 	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
 	if coordinators > 1 && !p.calm && d.chance(60) {
 		p.leap, p.leapAt = d.between(10*time.Second, 30*time.Second), d.between(5*time.Second, p.faultsFor)
@@ -112,12 +116,16 @@ func (p plan) partition(w *world, l *life) time.Time {
 	return w.trace.began.Add(until)
 }
 
-// full reports whether the disk of a server that has its own takes nothing just now. Of each twenty seconds four may be so.
+// full reports whether the disk of a server that has its own takes nothing just now. Of each twenty seconds four may be so, and some
+// steps find it full when they ask for something.
 func (p plan) full(w *world, l *life) bool {
 	if p.coordinators > 1 || pace > 1 || !w.faulty() {
 		return false
 	}
 	at := time.Since(w.trace.began)
+	if at < time.Duration(w.fullUntil.Load()) {
+		return true
+	}
 	slot := uint64(at / (20 * time.Second))
 	h := w.seed.at("full "+l.c.name, slot)
 	from := time.Duration(slot)*20*time.Second + upTo(h>>8, 16*time.Second)
@@ -144,22 +152,38 @@ func tune(t *app.Tuning) {
 	}
 }
 
-// scalers is the scalers.yaml of every node.
-func (p plan) scalers() string {
-	return fmt.Sprintf(`version: 1
-globalMaxAgents: %d
-scalers:
-  - name: small
-    type: fake
-    maxAgents: %d
-    labelSets:
-      - labels: [linux]
-  - name: big
-    type: fake
-    maxAgents: %d
-    labelSets:
-      - labels: [gpu]
-`, p.global, p.linux, p.gpu)
+// offer is what a scalers.yaml says.
+type offer struct{ linux, gpu, global, warm int } // gpu 0: the second scaler is not there
+
+func (p plan) offer() offer { return offer{p.linux, p.gpu, p.global, p.warm} }
+
+// another is what a person makes of it while things run.
+func (o offer) another(d *dice) offer {
+	next := offer{linux: 1 + d.below(4), gpu: 1 + d.below(2), warm: o.warm}
+	next.global = max(1, next.linux+next.gpu-d.below(3))
+	switch k := d.below(100); {
+	case k < 20: // it retires, until somebody thinks better of it
+		next.gpu = 0
+	case k < 60:
+		next.warm = d.below(3)
+	}
+	return next
+}
+
+// text is the scalers.yaml.
+func (o offer) text() string {
+	pool := ""
+	if o.warm > 0 {
+		pool = fmt.Sprintf("    warmPool: {enabled: true, size: %d, idleTimeoutSeconds: 5}\n", o.warm)
+	}
+	entry := func(name string, most int, label string) string {
+		return fmt.Sprintf("  - name: %s\n    type: fake\n    maxAgents: %d\n%s    labelSets:\n      - labels: [%s]\n", name, most, pool, label)
+	}
+	text := fmt.Sprintf("version: 1\nglobalMaxAgents: %d\ndefaults: {resources: {cpus: 1, memory: 1g}}\nscalers:\n", o.global) + entry("small", o.linux, "linux")
+	if o.gpu > 0 {
+		text += entry("big", o.gpu, "gpu")
+	}
+	return text
 }
 
 // workflow draws one workflow file.

@@ -158,6 +158,8 @@ func (p *person) act() {
 		p.dead()
 	case k < 22:
 		p.clear()
+	case k < 30:
+		p.rewrite(pick(p.d, p.w.coordinators...))
 	}
 }
 

@@ -71,7 +71,8 @@ type world struct {
 	started      start               // of the workload
 	settling     atomic.Bool
 	ending       atomic.Bool
-	paused       atomic.Bool // a leader has been
+	paused       atomic.Bool  // a leader has been
+	fullUntil    atomic.Int64 // since the trace began: the disk of the only server takes nothing
 	lives        sync.WaitGroup
 	agents       sync.WaitGroup
 	others       sync.WaitGroup
@@ -124,7 +125,7 @@ func newWorld(o Options) *world {
 	}
 	w.net, w.watch = newNetwork(w), newWatch(w)
 	for i := range w.plan.coordinators {
-		c := &coordinator{w: w, index: i, name: fmt.Sprintf("c%d", i+1), port: 4001 + i, machine: newMachine(w, fmt.Sprintf("m%d", i+1))}
+		c := &coordinator{w: w, index: i, name: fmt.Sprintf("c%d", i+1), port: 4001 + i, machine: newMachine(w, fmt.Sprintf("m%d", i+1)), offer: w.plan.offer()}
 		if w.plan.coordinators > 1 && !w.plan.calm {
 			c.skew = w.seed.dice("skew "+c.name).between(-4*time.Second, 4*time.Second)
 		}
@@ -183,7 +184,7 @@ func (w *world) prepare() error {
 			return err
 		}
 		id := w.instanceID(c)
-		for name, text := range map[string]string{"instance_id": id + "\n", "scalers.yaml": w.plan.scalers()} {
+		for name, text := range map[string]string{"instance_id": id + "\n", scalersFile: w.plan.offer().text()} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				return err
 			}
