@@ -60,7 +60,8 @@ func addedJobs(jobID string, i, n int) string {
 
 func (s *script) askTwice(ctx context.Context, r stepcall.Request) {
 	w, d := s.a.m.w, s.a.m.w.seed.dice(s.a.actor+" asks "+r.RequestID)
-	if w.faulty() && d.chance(25) { // the disk of a server that has its own is full just then
+	if w.faulty() && d.chance(25) { // the disk of a server that has its own is full just then, and nothing else of this job waits for it
+		time.Sleep(d.between(400*time.Millisecond, time.Second))
 		w.trace.add("disk full for %s", s.a.actor)
 		w.fullUntil.Store(int64(time.Since(w.trace.began) + d.between(time.Second, 4*time.Second)))
 	}
