@@ -103,6 +103,11 @@ func (w *world) left() ([]string, error) {
 			out = append(out, o.what+" "+strings.Join(r, " "))
 		}
 	}
+	differing, err := w.differing(pool)
+	if err != nil {
+		return nil, fmt.Errorf("scalers: %w", err)
+	}
+	out = append(out, differing...)
 	for _, c := range w.coordinators {
 		if n := c.machine.late.Load(); n > 0 {
 			out = append(out, fmt.Sprintf("%d launches on their way on %s", n, c.machine.name))

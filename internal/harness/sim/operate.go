@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strconv"
 	"time"
 )
 
@@ -145,13 +148,30 @@ func (l *life) writeScalers() error {
 	return os.Rename(path+".new", path)
 }
 
-// cool ends the warm pools, and brings back what has retired.
+// cool ends the warm pools. What retires goes on to.
 func (w *world) cool() {
 	for _, c := range w.coordinators {
-		c.offers(func(offer) offer {
-			o := w.plan.offer()
-			o.warm = 0
-			return o
-		})
+		c.offers(func(o offer) offer { o.warm = 0; return o })
 	}
+}
+
+// differing are the scalers whose rows are not what the file of their server says.
+func (w *world) differing(pool *database) (out []string, err error) {
+	for _, c := range w.coordinators {
+		c.mu.Lock()
+		o := c.offer
+		c.mu.Unlock()
+		found, err := rows(pool, "SELECT name, max_agents FROM scalers WHERE node_id = ? AND NOT retiring ORDER BY name", w.instanceID(c))
+		if err != nil {
+			return nil, err
+		}
+		want := [][]string{{"small", strconv.Itoa(o.linux)}}
+		if o.gpu > 0 {
+			want = [][]string{{"big", strconv.Itoa(o.gpu)}, want[0]}
+		}
+		if !reflect.DeepEqual(found, want) {
+			out = append(out, fmt.Sprintf("scalers of %s: %v in the rows, %v in the file", c.name, found, want))
+		}
+	}
+	return out, nil
 }

@@ -43,6 +43,12 @@ END;
 CREATE TRIGGER sim_gone AFTER UPDATE OF state ON agents WHEN OLD.state = 'gone' AND NEW.state <> 'gone' AND NEW.type <> 'static' BEGIN
   INSERT INTO sim_violations (text) VALUES ('final: agent ' || NEW.id || ' came back from gone');
 END;
+CREATE TRIGGER sim_withdraw AFTER UPDATE OF state ON agents
+WHEN NEW.state = 'ending' AND OLD.state <> 'ending' AND NEW.gone_reason IN ('idle', 'made-room', 'withdrawn') BEGIN
+  INSERT INTO sim_violations (text)
+  SELECT 'withdraw: agent ' || NEW.id || ' is ended as ' || NEW.gone_reason || ' and has job ' || a.job_id FROM assignments a
+  WHERE a.agent_id = NEW.id AND a.ended_at IS NULL;
+END;
 CREATE TRIGGER sim_delivery_final AFTER UPDATE OF status ON deliveries WHEN OLD.status = 'processed' AND NEW.status <> 'processed' BEGIN
   INSERT INTO sim_violations (text) VALUES ('final: delivery ' || NEW.id || ' went from processed to ' || NEW.status);
 END;

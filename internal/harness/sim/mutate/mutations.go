@@ -192,4 +192,19 @@ var mutations = []mutation{
 	{"reason-elsewhere", "a job with an agent on its way is told what keeps others waiting", 1, []edit{
 		{"internal/api/read/why.go", "	case f.boundID != \"\":\n", "	case f.boundID == \"never\":\n"},
 	}},
+	{"withdraw-claimed", "an agent of a warm pool is ended although it has just been given a job", 1, []edit{
+		{"internal/store/db/dispatch.sql.go", "state IN ('requested', 'starting', 'booting', 'online')\n  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = $3 AND a.ended_at IS NULL)", "state IN ('requested', 'starting', 'booting', 'online')"},
+	}},
+	{"pool-over", "a warm pool is filled whatever the caps say", 1, []edit{
+		{"internal/placement/warm.go", "		if _, full := s.exceeded(claim.Requests); full {\n", "		if _, full := s.exceeded(claim.Requests); full && lacks < 0 {\n"},
+	}},
+	{"pool-stays", "a warm pool that is taken out of the file keeps its agents", 1, []edit{
+		{"internal/placement/warm.go", "	if surplus <= 0 {\n		return\n	}\n	old", "	if surplus <= 0 || size == 0 {\n		return\n	}\n	old"},
+	}},
+	{"retired-forgotten", "a scaler that is taken out of the file is forgotten with its agents", 1, []edit{
+		{"internal/scaler/reload.go", "		if n.scalers[id] == nil {\n", "		if n.scalers[id] == nil && id.Name == \"\" {\n"},
+	}},
+	{"reload-unsaid", "what a reload changes is not published", 1, []edit{
+		{"internal/scaler/reload.go", "	n.config, n.ready = next, false\n", "	n.config = next\n"},
+	}},
 }
