@@ -177,6 +177,12 @@ func (c *Client) ClearQueue(ctx context.Context, confirm bool) (out ClearedQueue
 	return out, c.do(ctx, call{method: http.MethodPost, path: admin + "/queue/clear", body: map[string]any{"confirm": confirm}}, &out)
 }
 
+// PurgeSources removes sources that have been off for idleMs milliseconds (0 is 90 days); without confirm it only lists them.
+func (c *Client) PurgeSources(ctx context.Context, idleMs int64, confirm bool) (out PurgedSources, err error) {
+	body := map[string]any{"confirm": confirm, "idleMs": idleMs}
+	return out, c.do(ctx, call{method: http.MethodPost, path: admin + "/sources/purge-stale", body: body}, &out)
+}
+
 // PurgeStale ends runs of which nothing has moved for idleMs milliseconds (0 is a day); without confirm it only lists them.
 func (c *Client) PurgeStale(ctx context.Context, idleMs int64, confirm bool) (out PurgedRuns, err error) {
 	body := map[string]any{"confirm": confirm, "idleMs": idleMs}

@@ -281,6 +281,22 @@ type Source struct {
 	Poll         *SourcePoll     `json:"poll,omitempty"` // of a source on a forge
 }
 
+// PurgedSources are sources that were off for long and were removed, or would be.
+type PurgedSources struct {
+	DryRun  bool          `json:"dryRun"`
+	Sources []StaleSource `json:"sources"`
+}
+
+// StaleSource is a source that is off.
+type StaleSource struct {
+	ID         string `json:"id"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	RoutingKey string `json:"routingKey"`
+	Repo       string `json:"repo,omitempty"`
+	UpdatedAt  Time   `json:"updatedAt"` // when it was last changed, at the latest when it was turned off
+}
+
 // SourceSecret says that a source has a secret, never what it is.
 type SourceSecret struct {
 	Key       string `json:"key"` // webhook, webhook_old, token, ssh_key

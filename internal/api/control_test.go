@@ -323,6 +323,7 @@ func TestChangesSayWhatTheyConcern(t *testing.T) {
 		{"POST", "/queue/clear", `{}`, map[string]any{"dryRun": true}},
 		{"POST", "/queue/clear", `{"confirm":true}`, map[string]any{"dryRun": false, "runs": nil}},
 		{"POST", "/execution/purge-stale", `{"confirm":true}`, map[string]any{"dryRun": false, "runs": nil}},
+		{"POST", "/sources/purge-stale", `{"confirm":true}`, map[string]any{"dryRun": false, "sources": nil}},
 		{"POST", "/registrations/refresh", `{"source":"nowhere"}`, map[string]any{"source": "nowhere"}},
 	} {
 		status, text := r.do(c.method, admin+c.path, "owner", c.body)

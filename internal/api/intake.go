@@ -21,6 +21,7 @@ type sources interface {
 	Update(ctx context.Context, read db.Source, repo string, options json.RawMessage) error
 	Enable(ctx context.Context, orgID, name string, on bool) error
 	Delete(ctx context.Context, orgID, name string) error
+	PurgeStale(ctx context.Context, req ingress.PurgeRequest) ([]db.Source, error)
 }
 
 // origins looks at one origin (ingress.Service).
@@ -58,6 +59,8 @@ func (a *API) sourceRoutes() {
 			return a.d.Reads.SourceDetail(ctx, c.Scope, in.Source)
 		})
 	handle(a, post("/sources", "Add a source").global().created(), right{"source.manage", "source.create"}, a.addSource)
+	handle(a, post("/sources/purge-stale", "Remove sources that have been off for a long time; without confirm only list them").global(),
+		right{"maintenance", "source.purge_stale"}, a.purgeSources)
 	handle(a, del("/sources/{source}", "Remove a source; its runs stay"), right{"source.manage", "source.delete"},
 		func(ctx context.Context, c *caller, in *SourceRef) (deleted, error) {
 			s, err := a.d.Reads.Source(ctx, c.Scope, in.Source)

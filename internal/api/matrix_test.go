@@ -56,6 +56,7 @@ var matrix = map[string]struct {
 	"GET /sources":                               {"context.read", anyToken},
 	"GET /sources/{source}":                      {"context.read", anyToken},
 	"POST /sources":                              {"source.manage", unscoped},
+	"POST /sources/purge-stale":                  {"maintenance", unscoped},
 	"DELETE /sources/{source}":                   {"source.manage", anyToken},
 	"POST /sources/{source}/enable":              {"source.manage", anyToken},
 	"POST /sources/{source}/disable":             {"source.manage", anyToken},

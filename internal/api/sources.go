@@ -134,3 +134,40 @@ func (a *API) redeliver(ctx context.Context, c *caller, in *redeliverInput) (cli
 	}
 	return out, err
 }
+
+// Bounds of how long a source must have been off.
+const (
+	defaultOff = 90 * 24 * time.Hour
+	leastOff   = 24 * time.Hour
+)
+
+type purgeSourcesInput struct {
+	Body *struct {
+		Confirm bool  `json:"confirm,omitempty" doc:"Really do it"`
+		IdleMs  int64 `json:"idleMs,omitempty" minimum:"0" maximum:"315360000000" doc:"For how long the source has been off and nothing has come; 0 is 90 days, a day is the least"`
+	}
+}
+
+func (a *API) purgeSources(ctx context.Context, c *caller, in *purgeSourcesInput) (client.PurgedSources, error) {
+	req := ingress.PurgeRequest{OrgID: c.Scope.OrgID, Idle: defaultOff, DryRun: true}
+	if in.Body != nil {
+		req.DryRun = !in.Body.Confirm
+		if in.Body.IdleMs > 0 {
+			req.Idle = time.Duration(in.Body.IdleMs) * time.Millisecond
+		}
+	}
+	if req.Idle < leastOff {
+		return client.PurgedSources{}, badRequest("idleMs: a source must have been off for at least %d ms", leastOff.Milliseconds())
+	}
+	c.note("dryRun", req.DryRun)
+	stale, err := a.d.Sources.PurgeStale(ctx, req)
+	if err != nil {
+		return client.PurgedSources{}, err
+	}
+	c.note("sources", len(stale))
+	out := client.PurgedSources{DryRun: req.DryRun, Sources: make([]client.StaleSource, len(stale))}
+	for i, s := range stale {
+		out.Sources[i] = client.StaleSource{ID: s.ID, Kind: s.Kind, Name: s.Name, RoutingKey: s.RoutingKey, Repo: s.Repo, UpdatedAt: client.TimeOf(s.UpdatedAt)}
+	}
+	return out, nil
+}

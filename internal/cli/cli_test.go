@@ -293,6 +293,9 @@ func world() map[string]any {
 		"POST /execution/purge-stale": client.PurgedRuns{DryRun: true, Runs: []client.StandingRun{{
 			RunID: "r-1", Number: 7, Repo: "acme/shop", Workflow: "ci", Status: "pending", CreatedAt: at(13),
 		}}},
+		"POST /sources/purge-stale": client.PurgedSources{DryRun: true, Sources: []client.StaleSource{{
+			ID: "s-1", Kind: "github", Name: "old", RoutingKey: "generic:default:s-1", Repo: "acme/old", UpdatedAt: at(13),
+		}}},
 		"GET /queue": client.Queue{Waiting: 1, OldestAt: atp(13), OldestMs: 252_000, Items: []client.QueueItem{{
 			JobID: "job-test", JobName: "test (1.26)", RunID: id, RunNumber: 482, Repo: "acme/shop", Workflow: "ci", Labels: []string{"linux"}, QueuedAt: at(13), WaitMs: 252_000,
 			Why: "local is full: 2 of 2 agents", Reasons: []client.Reason{},

@@ -229,15 +229,17 @@ func (c *Catalog) Enable(ctx context.Context, orgID, ref string, on bool) error 
 
 // Delete removes a source, its secret and its registrations. Its runs and deliveries stay, and running jobs can still clone.
 func (c *Catalog) Delete(ctx context.Context, orgID, ref string) error {
-	return c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) {
-		if err := c.d.Registrations.Forget(ctx, tx, orgID, row.RoutingKey); err != nil {
-			return 0, err
-		}
-		if err := c.d.Secrets.DropScope(ctx, tx, orgID, SecretScope(row.ID)); err != nil {
-			return 0, err
-		}
-		return tx.DeleteSource(ctx, sql.NullInt64{Int64: tx.Now(), Valid: true}, row.ID)
-	})
+	return c.change(ctx, orgID, ref, func(tx *store.Tx, row db.Source) (int64, error) { return c.remove(ctx, tx, row) })
+}
+
+func (c *Catalog) remove(ctx context.Context, tx *store.Tx, row db.Source) (rows int64, err error) {
+	if err := c.d.Registrations.Forget(ctx, tx, row.OrgID, row.RoutingKey); err != nil {
+		return 0, err
+	}
+	if err := c.d.Secrets.DropScope(ctx, tx, row.OrgID, SecretScope(row.ID)); err != nil {
+		return 0, err
+	}
+	return tx.DeleteSource(ctx, sql.NullInt64{Int64: tx.Now(), Valid: true}, row.ID)
 }
 
 // change runs one conditional write of a source and tells every node.

@@ -20,7 +20,7 @@ func New(c *console.Console) *cobra.Command {
   kici source check shop`, Aliases: []string{"sources"}, Short: "Manage where deliveries and repositories come from",
 	}
 	cmd.AddCommand(add(c), list(c), show(c), remove(c), enable(c, true), enable(c, false), check(c), trigger(c), installHook(c), webhookSecret(c),
-		update(c), rotateSecret(c), dropOldSecret(c), setToken(c), setSSHKey(c), redeliver(c))
+		update(c), rotateSecret(c), dropOldSecret(c), setToken(c), setSSHKey(c), redeliver(c), purgeStale(c))
 	return cmd
 }
 

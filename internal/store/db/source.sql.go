@@ -509,6 +509,49 @@ func (q *Queries) SourceSecretKeys(ctx context.Context, orgID string, scope stri
 	return items, nil
 }
 
+const staleSources = `-- name: StaleSources :many
+SELECT s.id, s.org_id, s.kind, s.name, s.routing_key, s.repo, s.config, s.enabled, s.created_at, s.updated_at, s.deleted_at FROM sources s
+WHERE s.org_id = $1 AND s.deleted_at IS NULL AND s.enabled = FALSE AND s.updated_at < $2
+  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.org_id = $1 AND d.received_at >= $2 AND d.source_id = s.id)
+ORDER BY s.name
+`
+
+// Sources that are off, and of which nothing has come and nothing was changed since an instant (ADM-13).
+func (q *Queries) StaleSources(ctx context.Context, orgID string, before int64) ([]Source, error) {
+	rows, err := q.db.QueryContext(ctx, staleSources, orgID, before)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Source{}
+	for rows.Next() {
+		var i Source
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrgID,
+			&i.Kind,
+			&i.Name,
+			&i.RoutingKey,
+			&i.Repo,
+			&i.Config,
+			&i.Enabled,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.DeletedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const suspectSourceHead = `-- name: SuspectSourceHead :execrows
 INSERT INTO source_heads (source_id, ref, sha, pending, seen_at)
 VALUES ($1, $2, $3, $4, $5)

@@ -33,6 +33,13 @@ WHERE id = sqlc.arg(id) AND updated_at = sqlc.arg(read_at) AND deleted_at IS NUL
 -- name: DeleteSource :execrows
 UPDATE sources SET deleted_at = sqlc.arg(now), enabled = FALSE WHERE id = sqlc.arg(id) AND deleted_at IS NULL;
 
+-- name: StaleSources :many
+-- Sources that are off, and of which nothing has come and nothing was changed since an instant (ADM-13).
+SELECT s.* FROM sources s
+WHERE s.org_id = sqlc.arg(org_id) AND s.deleted_at IS NULL AND s.enabled = FALSE AND s.updated_at < sqlc.arg(before)
+  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.org_id = sqlc.arg(org_id) AND d.received_at >= sqlc.arg(before) AND d.source_id = s.id)
+ORDER BY s.name;
+
 -- name: AddSourcePolls :execrows
 -- Every source on a forge is looked at for missed pushes.
 INSERT INTO source_polls (source_id, next_at, polled_at, failures, last_error, redeliver_since)

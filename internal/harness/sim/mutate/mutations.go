@@ -192,7 +192,8 @@ var mutations = []mutation{
 	{"reason-elsewhere", "a job with an agent on its way is told what keeps others waiting", 1, []edit{
 		{"internal/api/read/why.go", "	case f.boundID != \"\":\n", "	case f.boundID == \"never\":\n"},
 	}},
-	{"withdraw-claimed", "an agent of a warm pool is ended although it has just been given a job", 1, []edit{
+	{"withdraw-claimed", "an agent of a warm pool that is given a job in the same pass is ended as surplus, or for its room", 1, []edit{
+		{"internal/placement/warm.go", "a.Job == \"\" && !a.taken && a.State.Live()", "a.Job == \"\" && a.State.Live()"},
 		{"internal/store/db/dispatch.sql.go", "state IN ('requested', 'starting', 'booting', 'online')\n  AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.agent_id = $3 AND a.ended_at IS NULL)", "state IN ('requested', 'starting', 'booting', 'online')"},
 	}},
 	{"pool-over", "a warm pool is filled whatever the caps say", 1, []edit{
