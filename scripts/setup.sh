@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests want beyond Go: PostgreSQL, Chromium, git, sshd. Only where this is Debian and root; elsewhere it says
+# Installs what the tests want beyond Go: PostgreSQL, Chromium, git, sshd, iproute2. Only where this is Debian and root; elsewhere it says
 # what is missing and the tests that need it skip loudly.
 set -eu
 missing=
@@ -8,6 +8,7 @@ have git || missing="$missing git"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 have chromium || have chromium-browser || have google-chrome || missing="$missing chromium fonts-dejavu-core"
 [ -x /usr/sbin/sshd ] || have sshd || missing="$missing openssh-server openssh-client"
+have ip || missing="$missing iproute2"
 have cc || [ "${CGO_ENABLED:-1}" = 0 ] || missing="$missing gcc libc6-dev"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && have apt-get; then

@@ -29,6 +29,7 @@ type baseRule struct {
 func (k *kernel) baseline(s Support) []baseChain {
 	chains := []baseChain{
 		{k.hooked(k.ip, "forward", nftables.ChainHookForward, beforeFilter), []baseRule{
+			{"no agent reaches another", concat(inSet(nameIn, bridges(k.ip)), inSet(nameOut, bridges(k.ip)), drop())},
 			{"what an agent reaches through the host", lookupAgent(k.forward)},
 			{"no agent has this address", concat(inSet(nameIn, bridges(k.ip)), drop())},
 			{"answers to agents", concat(inSet(nameOut, bridges(k.ip)), established(), pass())},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -38,11 +39,12 @@ func (n *Net) retry(ctx context.Context, f func(*kernel) error) error {
 			err = errors.Join(f(k), k.conn.CloseLasting())
 		}
 		switch {
-		case err == nil || errors.Is(err, ErrNoRules):
-			return err
-		case i < attempts && isRace(err):
-		default:
-			return fmt.Errorf("network isolation: %w", explain(err))
+		case err == nil:
+			return nil
+		case errors.Is(err, os.ErrPermission):
+			return errDenied
+		case i == attempts || !isRace(err):
+			return fmt.Errorf("network isolation: %w", err)
 		}
 	}
 }

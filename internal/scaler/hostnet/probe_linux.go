@@ -47,24 +47,21 @@ func (n *Net) try(ctx context.Context, f feature) error {
 		k.names = newNames(n.names.ip.Name + "-check")
 		err = errors.Join(f.try(k), k.conn.Flush(), k.conn.CloseLasting())
 	}
-	switch explained := explain(err); {
+	return f.diagnose(err)
+}
+
+// diagnose says what a failed attempt means.
+func (f feature) diagnose(err error) error {
+	switch {
 	case err == nil:
 		return nil
-	case explained != err: //nolint:errorlint // is it the same value, not the same kind
-		return explained
+	case errors.Is(err, os.ErrPermission):
+		return errDenied
 	case isLacking(err):
 		return fmt.Errorf("network isolation: %w: %s (%w)", errLacking, f.cure, err)
 	default:
 		return fmt.Errorf("network isolation: try nftables: %w", err)
 	}
-}
-
-// explain replaces the errors that a person can do something about.
-func explain(err error) error {
-	if errors.Is(err, os.ErrPermission) {
-		return errDenied
-	}
-	return err
 }
 
 // isLacking: the kernel has no such table family, expression, set or socket.

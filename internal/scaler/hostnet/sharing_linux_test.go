@@ -1,0 +1,327 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/kici-go/kici/internal/scaler/netpolicy"
+)
+
+// otherBridge is where a second orchestrator has its agents.
+var otherBridge = Bridge{Name: "br-other", Subnet: netip.MustParsePrefix("172.29.0.0/16"), Gateway: netip.MustParseAddr("172.29.0.1")}
+
+// plugOther adds the second bridge with an agent at 172.29.0.2.
+func (w *world) plugOther(t *testing.T) namespace {
+	t.Helper()
+	w.host.ip(t, "link add br-other type bridge")
+	w.host.ip(t, "addr add 172.29.0.1/16 dev br-other")
+	w.host.ip(t, "link set br-other up")
+	w.outside.ip(t, "route add 172.29.0.0/16 via %s", hostOut)
+	ns := newNamespace(t)
+	w.host.ip(t, "link add port3 type veth peer name eth0 netns %s", ns.path())
+	w.host.ip(t, "link set port3 master br-other up")
+	ns.ip(t, "addr add 172.29.0.2/16 dev eth0")
+	ns.ip(t, "link set eth0 up")
+	ns.ip(t, "route add default via 172.29.0.1")
+	ns.serve(t, "172.29.0.2")
+	return ns
+}
+
+func ids(t *testing.T, n *Net) string {
+	t.Helper()
+	list, err := n.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, a := range list {
+		out = append(out, a.Owner+" "+a.ID+" "+a.Bridge+" "+a.Addr.String())
+	}
+	return fmt.Sprint(out)
+}
+
+// TestTwoOwnersOneTable: two orchestrators, two bridges, one table; what one does changes nothing for the other.
+func TestTwoOwnersOneTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	third := w.plugOther(t)
+	a, b := w.open(t, me), w.open(t, other)
+	one := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes("0.0.0.0/0")}
+	three := Rules{Agent: "three", Addr: netip.MustParseAddr("172.29.0.2"), Allow: prefixes("10.0.0.0/8")}
+	for _, err := range []error{a.Sync(t.Context(), testBridge, []Rules{one}), b.Sync(t.Context(), otherBridge, []Rules{three})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := "[node/other three br-other 172.29.0.2 node/me one br-test 172.30.0.2]"
+	if got := ids(t, a); got != both || ids(t, b) != both {
+		t.Errorf("listed: %s", got)
+	}
+	if !w.one.reaches("tcp", corp, someport) || !third.reaches("tcp", corp, someport) {
+		t.Error("an agent does not reach what it may")
+	}
+	if w.one.reaches("tcp", "172.29.0.2", someport) || third.reaches("tcp", oneAddr, someport) {
+		t.Error("agents of two bridges reach each other, although an allow-list opens only what is no agent")
+	}
+	if err := a.Sync(t.Context(), testBridge, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(t, a); got != "[node/other three br-other 172.29.0.2]" || w.one.reaches("tcp", internet, someport) || !third.reaches("tcp", corp, someport) {
+		t.Errorf("after one owner has gone: %s", got)
+	}
+	// The address of one bridge is nobody's on the other.
+	third.ip(t, "addr add %s/32 dev eth0", oneAddr)
+	w.apply(t, a, one)
+	third.ip(t, "route replace default via 172.29.0.1 src %s", oneAddr)
+	if third.reaches("udp", corp, someport) {
+		t.Error("an agent takes the address, and the rules, of another bridge's agent")
+	}
+}
+
+// TestRulesOutliveTheProcess: what comes up again finds what is there, changes none of it and loses no counter.
+func TestRulesOutliveTheProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.open(t, me)
+	one := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes(corp + "/32")}
+	two := Rules{Agent: "two", Addr: netip.MustParseAddr(twoAddr)}
+	w.apply(t, first, one, two)
+	w.one.reaches("udp", metadata, someport)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !w.one.reaches("tcp", corp, someport) || w.two.reaches("tcp", corp, someport) {
+		t.Error("without the process the rules are not what they were")
+	}
+
+	next := w.open(t, me)
+	if err := next.Sync(t.Context(), testBridge, []Rules{one}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(t, next); got != "[node/me one br-test 172.30.0.2]" {
+		t.Errorf("listed: %s", got)
+	}
+	if got, err := next.Refused(t.Context(), "one"); err != nil || got.Packets != 1 {
+		t.Errorf("the counter was lost: %+v, %v", got, err)
+	}
+	if !w.one.reaches("tcp", corp, someport) || w.two.reaches("tcp", internet, someport) {
+		t.Error("Sync did not take up what is there")
+	}
+}
+
+// TestWhatAnAdministratorDeletesComesBack: parts or all of it, by any of the calls; and meanwhile nothing is open that was closed, but
+// for the table itself.
+func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.open(t, me)
+	one := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes(corp + "/32")}
+	c := n.names.agent("one")
+	forward := &nftables.Chain{Table: n.names.ip, Name: "forward"}
+	for name, damage := range map[string]func(*nftables.Conn){
+		"the tables":         func(c *nftables.Conn) { c.FlushRuleset() },
+		"the bridge's table": func(c *nftables.Conn) { c.DelTable(n.names.bridge) },
+		"IPv6's table":       func(c *nftables.Conn) { c.DelTable(n.names.ip6) },
+		"a hook's rules":     func(c *nftables.Conn) { c.FlushChain(forward) },
+		"the map's entries":  func(c *nftables.Conn) { c.FlushSet(n.names.forward) },
+		"the other map's":    func(c *nftables.Conn) { c.FlushSet(n.names.input) },
+		"the bridge's name":  func(c *nftables.Conn) { c.FlushSet(bridges(n.names.ip)) },
+		"the subnet":         func(c *nftables.Conn) { c.FlushSet(n.names.subnets) },
+		"a rule too many": func(c *nftables.Conn) {
+			c.AddRule(&nftables.Rule{Table: n.names.ip, Chain: forward, Exprs: pass()})
+		},
+		"all that is an agent's": func(conn *nftables.Conn) {
+			conn.FlushSet(n.names.forward)
+			conn.FlushSet(n.names.input)
+			for _, part := range []*nftables.Chain{c.forward, c.input, c.refuse} {
+				conn.DelChain(part)
+			}
+			conn.DelSet(c.refused)
+		},
+	} {
+		for _, repair := range []func() error{
+			func() error { return n.Sync(t.Context(), testBridge, []Rules{one}) },
+			func() error { return n.Apply(t.Context(), testBridge, one) },
+		} {
+			w.apply(t, n, one)
+			tamper(t, n, damage)
+			if err := repair(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			w.whole(t, n, name)
+		}
+	}
+	// An agent's chain that is emptied closes: the packet comes back to the baseline's drop.
+	tamper(t, n, func(conn *nftables.Conn) { conn.FlushChain(c.forward) })
+	if w.one.reaches("tcp", corp, someport) || w.one.reaches("tcp", corpToo, someport) {
+		t.Error("an emptied chain opens something")
+	}
+	if err := n.Remove(t.Context(), n.Agent(testBridge, one)); err != nil || ids(t, n) != "[]" {
+		t.Errorf("removing what is damaged: %v, %s", err, ids(t, n))
+	}
+}
+
+func tamper(t *testing.T, n *Net, damage func(*nftables.Conn)) {
+	t.Helper()
+	err := n.retry(t.Context(), func(k *kernel) error {
+		damage(k.conn)
+		return k.conn.Flush()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// whole checks one agent that may reach corp, without waiting where it need not.
+func (w *world) whole(t *testing.T, n *Net, after string) {
+	t.Helper()
+	err := n.retry(t.Context(), func(k *kernel) error {
+		if whole, err := k.baselineStands(testBridge, *n.support); err != nil || !whole {
+			return fmt.Errorf("the baseline stands: %t, %w", whole, err)
+		}
+		return nil
+	})
+	if err != nil || !w.one.reaches("tcp", corp, someport) || ids(t, n) != "[node/me one br-test 172.30.0.2]" {
+		t.Errorf("%s did not come back: %v; %s", after, err, ids(t, n))
+	}
+}
+
+// TestXS108NothingComesBehindTheBaseline: agents' rules are never in the chains on the hooks, so nothing can stand behind a drop or in
+// front of another's rule; another table that accepts does not open what is closed here.
+func TestXS108NothingComesBehindTheBaseline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.open(t, me)
+	w.apply(t, n, Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), DenyAll: true})
+	w.apply(t, n, Rules{Agent: "two", Addr: netip.MustParseAddr(twoAddr), Allow: prefixes("0.0.0.0/0")})
+	tamper(t, n, func(c *nftables.Conn) {
+		table := c.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
+		c.AddRule(&nftables.Rule{Table: table, Exprs: pass(), Chain: c.AddChain(&nftables.Chain{
+			Table: table, Name: "FORWARD", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+		})})
+	})
+	if w.one.reaches("tcp", internet, someport) || !w.two.reaches("tcp", corp, someport) {
+		t.Error("denyAll was defeated, or an allow-list closed")
+	}
+	err := n.retry(t.Context(), func(k *kernel) error {
+		for _, c := range k.baseline(*n.support) {
+			rules, err := k.conn.GetRules(c.chain.Table, &c.chain)
+			if err != nil || len(rules) != len(c.rules) {
+				return fmt.Errorf("%s has %d rules, not %d: %w", c.chain.Name, len(rules), len(c.rules), err)
+			}
+			for _, r := range rules {
+				for _, e := range r.Exprs {
+					if v, ok := e.(*expr.Verdict); ok && v.Chain != "" {
+						return fmt.Errorf("%s jumps to %s", c.chain.Name, v.Chain)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyAtOnce: processes that share the table change it at the same time, with the longest lists, and none loses anything.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	host := newNamespace(t)
+	const owners, agents = 4, 40
+	long := make([]netip.Prefix, netpolicy.MaxEntries)
+	for i := range long {
+		long[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16)
+	}
+	rules := func(owner, agent int) Rules {
+		return Rules{Agent: fmt.Sprintf("a-%d-%d", owner, agent), Addr: netip.AddrFrom4([4]byte{172, 30, byte(owner), byte(agent + 2)}), Allow: long}
+	}
+	open := func(owner int) *Net {
+		n, err := Open(Options{Namespace: host.path(), Owner: fmt.Sprintf("node/%d", owner)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	var wg sync.WaitGroup
+	for o := range owners {
+		wg.Go(func() {
+			n := open(o)
+			defer func() { _ = n.Close() }()
+			var all []Rules
+			for a := range agents {
+				all = append(all, rules(o, a))
+				if a%10 == 0 {
+					if err := n.Apply(t.Context(), testBridge, all[a]); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if err := n.Sync(t.Context(), testBridge, all); err != nil {
+				t.Error(err)
+			}
+			if err := n.Remove(t.Context(), n.Agent(testBridge, all[0])); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	n := open(0)
+	defer func() { _ = n.Close() }()
+	list, err := n.List(t.Context())
+	if err != nil || len(list) != owners*(agents-1) {
+		t.Fatalf("%d agents, %v", len(list), err)
+	}
+	if got := Stale(testBridge, list, func(a Agent) bool { return a.Owner != "node/3" }); len(got) != agents-1 {
+		t.Errorf("%d stale", len(got))
+	} else if err := n.Remove(t.Context(), got...); err != nil {
+		t.Error(err)
+	}
+	if list, err = n.List(t.Context()); err != nil || len(list) != (owners-1)*(agents-1) || slices.ContainsFunc(list, func(a Agent) bool { return a.Owner == "node/3" }) {
+		t.Errorf("%d agents are left, %v", len(list), err)
+	}
+}
+
+// TestFailedListingChangesNothing is NET-10: by a deadline, and because the kernel refuses to list.
+func TestFailedListingChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.open(t, me)
+	one := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr)}
+	w.apply(t, n, one)
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, err := range []error{n.Sync(late, testBridge, nil), n.Remove(late, n.Agent(testBridge, one))} {
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	}
+	err := w.host.do(func() error {
+		if err := dropCapabilities(); err != nil {
+			return err
+		}
+		powerless := &Net{owner: me, names: n.names, support: n.support} // in the thread's own namespace
+		_, list := powerless.List(t.Context())
+		for _, err := range []error{list, powerless.Sync(t.Context(), testBridge, nil), powerless.Remove(t.Context(), n.Agent(testBridge, one))} {
+			if !errors.Is(err, errDenied) {
+				return fmt.Errorf("without the right to list: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if got := ids(t, n); got != "[node/me one br-test 172.30.0.2]" {
+		t.Errorf("listed: %s", got)
+	}
+}
