@@ -67,17 +67,17 @@ func (k *kernel) hooked(t *nftables.Table, name string, hook *nftables.ChainHook
 	return nftables.Chain{Table: t, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &priority, Policy: &policy}
 }
 
-// baselineStands reports whether a bridge's baseline is there, whole.
-func (k *kernel) baselineStands(b Bridge, s Support) (bool, error) {
+// lacksBaseline reports whether anything of a bridge's baseline is missing or is something else.
+func (k *kernel) lacksBaseline(b Bridge, s Support) (bool, error) {
+	subnets, err := k.elements(k.subnets)
+	if err != nil || !hasKey(subnets, hostAddress(b.Subnet.Masked().Addr())) {
+		return true, err
+	}
 	for _, t := range []*nftables.Table{k.ip, k.ip6, k.bridge} {
 		elements, err := k.elements(bridges(t))
 		if err != nil || !hasKey(elements, ifname(b.Name)) {
-			return false, err
+			return true, err
 		}
-	}
-	subnets, err := k.elements(k.subnets)
-	if err != nil || !hasKey(subnets, interval(b.Subnet)[0].Key) {
-		return false, err
 	}
 	for _, c := range k.baseline(s) {
 		rules, err := k.conn.GetRules(c.chain.Table, &c.chain)
@@ -85,10 +85,10 @@ func (k *kernel) baselineStands(b Bridge, s Support) (bool, error) {
 			comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
 			return comment == want.comment
 		}) {
-			return false, err
+			return true, err
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 func hasKey(elements []nftables.SetElement, key []byte) bool {

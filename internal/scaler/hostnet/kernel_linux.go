@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"syscall"
@@ -142,10 +141,4 @@ func (k *kernel) refused(agent string) (Refused, error) {
 	}
 	slices.SortFunc(out.First, Destination.compare)
 	return out, nil
-}
-
-// hostAddress is an address as a key.
-func hostAddress(a netip.Addr) []byte {
-	b := a.As4()
-	return b[:]
 }

@@ -34,11 +34,12 @@ func (a Agent) place() place { return place{a.Bridge, a.Addr.String()} }
 
 // changes is what makes the kernel's rules those that are wanted.
 type changes struct {
-	Remove []entry
-	Put    []Rules
+	Baseline bool // put it, or repair it
+	Remove   []entry
+	Put      []Rules
 }
 
-func (c changes) empty() bool { return len(c.Remove)+len(c.Put) == 0 }
+func (c changes) empty() bool { return !c.Baseline && len(c.Remove)+len(c.Put) == 0 }
 
 // reconcile compares what an owner wants on a bridge with what is there. All of the owner's that is not wanted goes, on whatever bridge;
 // what others have stays, unless it holds an address that is wanted: addresses are handed out by the engine, so that agent is gone

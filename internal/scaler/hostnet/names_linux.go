@@ -97,7 +97,13 @@ func parseDestination(key []byte) (d Destination, ok bool) {
 
 // interval is a network as two elements of a set: its first address, and the one after its last.
 func interval(p netip.Prefix) []nftables.SetElement {
-	first := p.Masked().Addr().As4()
-	end := binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(first[:])+1<<(32-p.Bits()))
-	return []nftables.SetElement{{Key: first[:]}, {Key: end, IntervalEnd: true}}
+	first := hostAddress(p.Masked().Addr())
+	end := binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(first)+1<<(32-p.Bits()))
+	return []nftables.SetElement{{Key: first}, {Key: end, IntervalEnd: true}}
+}
+
+// hostAddress is an address as a key.
+func hostAddress(a netip.Addr) []byte {
+	b := a.As4()
+	return b[:]
 }

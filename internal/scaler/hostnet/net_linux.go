@@ -98,13 +98,9 @@ func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]
 		if err := checkAll(n.owner, b, want, there); err != nil {
 			return err
 		}
-		whole, err := k.baselineStands(b, support)
-		if err != nil {
-			return err
-		}
 		c := decide(there)
-		if whole && c.empty() {
-			return nil
+		if c.Baseline, err = k.lacksBaseline(b, support); err != nil || c.empty() {
+			return err
 		}
 		return k.write(b, support, n.owner, c)
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +85,25 @@ func TestTwoOwnersOneTable(t *testing.T) {
 	third.ip(t, "route replace default via 172.29.0.1 src %s", oneAddr)
 	if third.reaches("udp", corp, someport) {
 		t.Error("an agent takes the address, and the rules, of another bridge's agent")
+	}
+}
+
+// TestOverlappingNetworks: a bridge whose network is part of another's is refused with the reason, and has no agents.
+func TestOverlappingNetworks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.open(t, me)
+	if err := n.Ensure(t.Context(), testBridge); err != nil {
+		t.Fatal(err)
+	}
+	part := Bridge{Name: "br-part", Subnet: netip.MustParsePrefix("172.30.128.0/17"), Gateway: netip.MustParseAddr("172.30.128.1")}
+	for _, err := range []error{n.Ensure(t.Context(), part), n.Apply(t.Context(), part, rulesOf("a", "172.30.128.2"))} {
+		if err == nil || !strings.Contains(err.Error(), "172.30.128.0/17 overlap") {
+			t.Errorf("%v", err)
+		}
+	}
+	if got := ids(t, n); got != "[]" {
+		t.Errorf("listed: %s", got)
 	}
 }
 
@@ -185,8 +205,8 @@ func tamper(t *testing.T, n *Net, damage func(*nftables.Conn)) {
 func (w *world) whole(t *testing.T, n *Net, after string) {
 	t.Helper()
 	err := n.retry(t.Context(), func(k *kernel) error {
-		if whole, err := k.baselineStands(testBridge, *n.support); err != nil || !whole {
-			return fmt.Errorf("the baseline stands: %t, %w", whole, err)
+		if lacks, err := k.lacksBaseline(testBridge, *n.support); err != nil || lacks {
+			return fmt.Errorf("the baseline lacks something: %t, %w", lacks, err)
 		}
 		return nil
 	})

@@ -1,6 +1,9 @@
 package hostnet
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 )
@@ -9,10 +12,13 @@ import (
 // agent that waits for its own can send nothing.
 const agentsAtOnce = 64
 
-// write makes changes true: in one transaction, or in several when there are very many agents. The baseline comes first.
+// write makes changes true: the baseline first, which opens nothing, then the agents in one transaction, or in several when there are
+// very many.
 func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
-	if err := k.putBaseline(b, s); err != nil {
-		return err
+	if c.Baseline {
+		if err := errors.Join(k.putBaseline(b, s), k.conn.Flush()); err != nil {
+			return fmt.Errorf("baseline of bridge %s (does %s overlap another bridge's network? see: nft list set bridge %s subnets): %w", b.Name, b.Subnet, k.bridge.Name, err)
+		}
 	}
 	queued := 0
 	step := func(err error) error {

@@ -22,6 +22,9 @@ type Policy struct {
 	HostAccess []Access
 }
 
+// IsZero reports whether it is the default.
+func (p Policy) IsZero() bool { return len(p.Allow) == 0 && !p.DenyAll && p.HostAccess == nil }
+
 // Access is what the policy opens on the host: its own list, or the default.
 func (p Policy) Access(byDefault []Access) []Access {
 	if p.HostAccess != nil {
