@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,7 +22,7 @@ type kernel struct {
 }
 
 const (
-	netlinkTimeout = 10 * time.Second
+	netlinkTimeout = 30 * time.Second
 	// The kernel acknowledges every message of a transaction and repeats every rule; what does not fit in the buffer is lost.
 	netlinkBuffer = 8 << 20
 	attempts      = 5
@@ -43,9 +44,22 @@ func (n *Net) retry(ctx context.Context, f func(*kernel) error) error {
 		case errors.Is(err, os.ErrPermission):
 			return errDenied
 		case i == attempts || !isRace(err):
-			return fmt.Errorf("network isolation: %w", err)
+			return fmt.Errorf("network isolation: %w", brief{err})
 		}
 	}
+}
+
+// brief is an error in one line. nftables joins one for each message of a transaction, and most often the first is the cause of all.
+type brief struct{ error }
+
+func (b brief) Unwrap() error { return b.error }
+
+func (b brief) Error() string {
+	first, rest, more := strings.Cut(b.error.Error(), "\n")
+	if more {
+		first += fmt.Sprintf(" (and %d more errors)", strings.Count(rest, "\n")+1)
+	}
+	return first
 }
 
 func isRace(err error) bool {

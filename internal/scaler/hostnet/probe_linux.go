@@ -58,9 +58,9 @@ func (f feature) diagnose(err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return errDenied
 	case isLacking(err):
-		return fmt.Errorf("network isolation: %w: %s (%w)", errLacking, f.cure, err)
+		return fmt.Errorf("network isolation: %w: %s (%w)", errLacking, f.cure, brief{err})
 	default:
-		return fmt.Errorf("network isolation: try nftables: %w", err)
+		return fmt.Errorf("network isolation: try nftables: %w", brief{err})
 	}
 }
 
@@ -79,7 +79,7 @@ func isLacking(err error) bool {
 var features = []feature{
 	{"nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4; modprobe nf_tables)", tryTable(func(k *kernel) *nftables.Table { return k.ip })},
 	{"nftables for IPv6 (CONFIG_NF_TABLES_IPV6)", tryTable(func(k *kernel) *nftables.Table { return k.ip6 })},
-	{"nftables for bridges (CONFIG_NF_TABLES_BRIDGE; modprobe nf_tables_bridge)", tryTable(func(k *kernel) *nftables.Table { return k.bridge })},
+	{"nftables for bridges (CONFIG_NF_TABLES_BRIDGE)", tryTable(func(k *kernel) *nftables.Table { return k.bridge })},
 	{"connection tracking in nftables (CONFIG_NFT_CT; modprobe nft_ct)", tryRule(reply())},
 	{"maps, dynamic sets or counters of nftables; Linux 5.6 or later is needed", tryAll},
 }

@@ -22,9 +22,11 @@ func TestCheckLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.Close() }()
-	if _, err := n.Check(t.Context()); err != nil {
+	s, err := n.Check(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("this kernel: %+v", s)
 	c, err := nftables.New(nftables.WithNetNSFd(int(ns.Fd())))
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +85,7 @@ func TestDiagnose(t *testing.T) {
 		"no meta key":   {fmt.Errorf("x: %w", syscall.EOPNOTSUPP), errLacking, "CONFIG_X"},
 		"no netlink":    {os.NewSyscallError("socket", syscall.EPROTONOSUPPORT), errLacking, "CONFIG_X"},
 		"no answer":     {os.ErrDeadlineExceeded, errLacking, "CONFIG_X"},
+		"a whole batch": {errors.Join(syscall.EOPNOTSUPP, syscall.EOPNOTSUPP, syscall.EIO), errLacking, "(operation not supported (and 2 more errors))"},
 		"no memory":     {syscall.ENOMEM, syscall.ENOMEM, "try nftables"},
 	} {
 		err := f.diagnose(tc.err)
