@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
+	"sync/atomic"
 )
 
-// Net makes and removes the rules of one owner in one network namespace. It is safe for concurrent use. Close it.
+// Net makes and removes the rules of one owner in one network namespace. It is safe for concurrent use, and beside other processes: what
+// another has changed between reading and writing is read again. Close it.
 type Net struct {
 	owner string
 	names names
 	ns    *os.File // nil: this process's own
 
-	mu      sync.Mutex // one transaction at a time: each is decided on what is there
-	support *Support   // nil until Check has found it out
+	support atomic.Pointer[Support] // nil until it has been found out
 }
 
 // Open opens the namespace; it touches no rule. Whether rules can be made here, Check finds out.
@@ -52,13 +52,11 @@ func (n *Net) Close() error {
 // Check finds out, by trying it in a transaction that leaves nothing, whether this process can isolate agents on this kernel. Errors
 // name what is missing and the cure (CT-4, NET-13).
 func (n *Net) Check(ctx context.Context) (Support, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	s, err := n.probe(ctx)
 	if err != nil {
 		return Support{}, err
 	}
-	n.support = &s
+	n.support.Store(&s)
 	return s, nil
 }
 
@@ -74,7 +72,8 @@ func (n *Net) Apply(ctx context.Context, b Bridge, r Rules) error {
 }
 
 // Sync makes want the rules of this owner: it repairs the baseline, adds what is missing or different, and removes what is not wanted.
-// What is right already is not touched. When the rules that are there cannot be listed, nothing is changed (NET-10).
+// What is right already is not touched. When the rules that are there cannot be listed, nothing is changed (NET-10). An agent that Apply
+// gives its rules meanwhile, and want does not have, loses them: let one of the two wait for the other.
 func (n *Net) Sync(ctx context.Context, b Bridge, want []Rules) error {
 	return n.change(ctx, b, want, func(there []entry) changes { return reconcile(n.owner, b, want, there) })
 }
@@ -84,8 +83,6 @@ func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]
 	if err := b.check(); err != nil {
 		return fmt.Errorf("network isolation: %w", err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	support, err := n.supported(ctx)
 	if err != nil {
 		return err
@@ -107,10 +104,9 @@ func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]
 }
 
 // Remove takes the rules of these agents away, on both hooks, whoever made them. Only an agent of the same id, owner, bridge and address
-// is meant (NET-8); one that is not there is no error. What an agent sends then is dropped.
+// is meant (NET-8); one that is not there is no error. What an agent sends then is dropped. Call it before the address can be given to
+// another agent.
 func (n *Net) Remove(ctx context.Context, agents ...Agent) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	return n.retry(ctx, func(k *kernel) error {
 		there, err := k.entries()
 		if err != nil {
@@ -155,13 +151,8 @@ func (n *Net) Refused(ctx context.Context, agent string) (Refused, error) {
 func (n *Net) Agent(b Bridge, r Rules) Agent { return Agent{r.Agent, n.owner, b.Name, r.Addr} }
 
 func (n *Net) supported(ctx context.Context) (Support, error) {
-	if n.support != nil {
-		return *n.support, nil
+	if s := n.support.Load(); s != nil {
+		return *s, nil
 	}
-	s, err := n.probe(ctx)
-	if err != nil {
-		return Support{}, err
-	}
-	n.support = &s
-	return s, nil
+	return n.Check(ctx)
 }

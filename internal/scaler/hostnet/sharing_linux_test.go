@@ -205,7 +205,7 @@ func tamper(t *testing.T, n *Net, damage func(*nftables.Conn)) {
 func (w *world) whole(t *testing.T, n *Net, after string) {
 	t.Helper()
 	err := n.retry(t.Context(), func(k *kernel) error {
-		if lacks, err := k.lacksBaseline(testBridge, *n.support); err != nil || lacks {
+		if lacks, err := k.lacksBaseline(testBridge, *n.support.Load()); err != nil || lacks {
 			return fmt.Errorf("the baseline lacks something: %t, %w", lacks, err)
 		}
 		return nil
@@ -233,7 +233,7 @@ func TestXS108NothingComesBehindTheBaseline(t *testing.T) {
 		t.Error("denyAll was defeated, or an allow-list closed")
 	}
 	err := n.retry(t.Context(), func(k *kernel) error {
-		for _, c := range k.baseline(*n.support) {
+		for _, c := range k.baseline(*n.support.Load()) {
 			rules, err := k.conn.GetRules(c.chain.Table, &c.chain)
 			if err != nil || len(rules) != len(c.rules) {
 				return fmt.Errorf("%s has %d rules, not %d: %w", c.chain.Name, len(rules), len(c.rules), err)
@@ -329,7 +329,8 @@ func TestFailedListingChangesNothing(t *testing.T) {
 		if err := dropCapabilities(); err != nil {
 			return err
 		}
-		powerless := &Net{owner: me, names: n.names, support: n.support} // in the thread's own namespace
+		powerless := &Net{owner: me, names: n.names} // in the thread's own namespace
+		powerless.support.Store(n.support.Load())
 		_, list := powerless.List(t.Context())
 		for _, err := range []error{list, powerless.Sync(t.Context(), testBridge, nil), powerless.Remove(t.Context(), n.Agent(testBridge, one))} {
 			if !errors.Is(err, errDenied) {
