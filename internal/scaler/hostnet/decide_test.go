@@ -148,3 +148,15 @@ func TestDigestTellsRulesApart(t *testing.T) {
 		t.Error("the same rules have another digest")
 	}
 }
+
+func TestRefusedInWords(t *testing.T) {
+	addr := netip.MustParseAddr("10.0.0.1")
+	r := Refused{Packets: 9, First: []Destination{{addr, 1, 0}, {addr, 6, 443}, {addr, 17, 53}, {addr, 47, 0}}}
+	want := "packets: 9, first to: icmp 10.0.0.1, tcp 10.0.0.1:443, udp 10.0.0.1:53, protocol 47 10.0.0.1"
+	if got := r.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (Refused{}).String(); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
+}

@@ -3,7 +3,10 @@ package hostnet
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 )
 
 // DefaultTable is the name of the tables, one for all orchestrators of a host (NET-1).
@@ -49,4 +52,28 @@ type Support struct {
 
 func (d Destination) compare(o Destination) int {
 	return cmp.Or(d.Addr.Compare(o.Addr), cmp.Compare(d.Protocol, o.Protocol), cmp.Compare(d.Port, o.Port))
+}
+
+// String is the destination for people: "tcp 10.0.0.1:443".
+func (d Destination) String() string {
+	name, known := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp"}[d.Protocol]
+	if !known {
+		name = "protocol " + strconv.Itoa(int(d.Protocol))
+	}
+	if d.Port == 0 {
+		return name + " " + d.Addr.String()
+	}
+	return name + " " + netip.AddrPortFrom(d.Addr, d.Port).String()
+}
+
+// String is what was refused for people, "" for nothing.
+func (r Refused) String() string {
+	if r.Packets == 0 {
+		return ""
+	}
+	first := make([]string, len(r.First))
+	for i, d := range r.First {
+		first[i] = d.String()
+	}
+	return fmt.Sprintf("packets: %d, first to: %s", r.Packets, strings.Join(first, ", "))
 }
