@@ -87,14 +87,14 @@ func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}
 func pass() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
 // encode turns an agent's rules into those of nftables.
-func (k *kernel) encode(rules []rule, refuseChain *nftables.Chain) []baseRule {
-	out := make([]baseRule, len(rules))
+func (k *kernel) encode(rules []rule, refuseChain *nftables.Chain) []chainRule {
+	out := make([]chainRule, len(rules))
 	for i, r := range rules {
 		end := pass()
 		if r.Verdict != accept {
 			end = []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: refuseChain.Name}}
 		}
-		out[i] = baseRule{r.String(), concat(k.encodeMatch(r.Match), end)}
+		out[i] = chainRule{r.String(), concat(k.encodeMatch(r.Match), end)}
 	}
 	return out
 }
@@ -125,11 +125,11 @@ func to(p netip.Prefix) []expr.Any {
 }
 
 // refuseRules remember where a packet was to go, count it and drop it. A set that is full takes no more, and the next rule follows.
-func refuseRules(refused, transports *nftables.Set) []baseRule {
+func refuseRules(refused, transports *nftables.Set) []chainRule {
 	remember := &expr.Dynset{SrcRegKey: part0, SetName: refused.Name, SetID: refused.ID, Operation: unix.NFT_DYNSET_OP_ADD}
 	key := []expr.Any{network(destinationOffset)(part0), l4proto(part1)}
 	noPorts := []expr.Any{l4proto(reg1), &expr.Lookup{SourceRegister: reg1, SetName: transports.Name, SetID: transports.ID, Invert: true}}
-	return []baseRule{
+	return []chainRule{
 		{"first destinations", concat(inSet(l4proto, transports), key, []expr.Any{port(part2), remember})},
 		{"first destinations", concat(noPorts, key, []expr.Any{&expr.Immediate{Register: part2, Data: make([]byte, 4)}, remember})},
 		{"refused", concat([]expr.Any{&expr.Counter{}}, drop())},

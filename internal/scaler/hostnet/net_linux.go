@@ -95,6 +95,9 @@ func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]
 		if err := checkAll(n.owner, b, want, there); err != nil {
 			return err
 		}
+		if err := k.distrust(there, n.owner, b, want); err != nil {
+			return err
+		}
 		c := decide(there)
 		if c.Baseline, err = k.lacksBaseline(b, support); err != nil || c.empty() {
 			return err
@@ -113,10 +116,7 @@ func (n *Net) Remove(ctx context.Context, agents ...Agent) error {
 			return err
 		}
 		there = slices.DeleteFunc(there, func(e entry) bool { return !slices.Contains(agents, e.Agent) })
-		if len(there) == 0 {
-			return nil
-		}
-		return k.remove(there)
+		return k.write(Bridge{}, Support{}, n.owner, changes{Remove: there})
 	})
 }
 

@@ -85,9 +85,9 @@ var features = []feature{
 }
 
 var bridgeMeta = feature{"CONFIG_NFT_BRIDGE_META", func(k *kernel) error {
-	c := k.hooked(k.bridge, "forward", nftables.ChainHookForward, -200)
+	c := k.hooked(k.bridge, "forward", nftables.ChainHookForward, filterBridge)
 	k.conn.AddTable(k.bridge)
-	k.putChain(&c, []baseRule{{"", []expr.Any{bridgeIn(reg1), equal(ifname("none"))}}})
+	k.putChain(chain{c, []chainRule{{"", []expr.Any{bridgeIn(reg1), equal(ifname("none"))}}}})
 	k.conn.DelTable(k.bridge)
 	return nil
 }}
@@ -104,7 +104,7 @@ func tryRule(exprs []expr.Any) func(*kernel) error {
 	return func(k *kernel) error {
 		c := k.hooked(k.ip, "forward", nftables.ChainHookForward, beforeFilter)
 		k.conn.AddTable(k.ip)
-		k.putChain(&c, []baseRule{{"", exprs}})
+		k.putChain(chain{c, []chainRule{{"", exprs}}})
 		k.conn.DelTable(k.ip)
 		return nil
 	}

@@ -61,6 +61,18 @@ func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
 		"a rule too many": func(c *nftables.Conn) {
 			c.AddRule(&nftables.Rule{Table: n.names.ip, Chain: forward, Exprs: pass()})
 		},
+		"half of an agent's": func(conn *nftables.Conn) {
+			conn.FlushSet(n.names.forward)
+			conn.DelChain(c.forward)
+		},
+		"an agent's rules": func(conn *nftables.Conn) { conn.FlushChain(c.input) },
+		"all rules":        func(conn *nftables.Conn) { conn.FlushTable(n.names.ip) },
+		"the rest of an agent's": func(conn *nftables.Conn) {
+			conn.FlushChain(c.forward)
+			conn.FlushChain(c.input)
+			conn.DelChain(c.refuse)
+			conn.DelSet(c.refused)
+		},
 		"all that is an agent's": func(conn *nftables.Conn) {
 			conn.FlushSet(n.names.forward)
 			conn.FlushSet(n.names.input)
@@ -136,14 +148,14 @@ func TestXS108NothingComesBehindTheBaseline(t *testing.T) {
 	}
 	err := n.retry(t.Context(), func(k *kernel) error {
 		for _, c := range k.baseline(*n.support.Load()) {
-			rules, err := k.conn.GetRules(c.chain.Table, &c.chain)
+			rules, err := k.conn.GetRules(c.at.Table, c.at)
 			if err != nil || len(rules) != len(c.rules) {
-				return fmt.Errorf("%s has %d rules, not %d: %w", c.chain.Name, len(rules), len(c.rules), err)
+				return fmt.Errorf("%s has %d rules, not %d: %w", c.at.Name, len(rules), len(c.rules), err)
 			}
 			for _, r := range rules {
 				for _, e := range r.Exprs {
 					if v, ok := e.(*expr.Verdict); ok && v.Chain != "" {
-						return fmt.Errorf("%s jumps to %s", c.chain.Name, v.Chain)
+						return fmt.Errorf("%s jumps to %s", c.at.Name, v.Chain)
 					}
 				}
 			}

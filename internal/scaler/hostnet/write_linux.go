@@ -3,6 +3,7 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -40,20 +41,6 @@ func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
 	return k.conn.Flush()
 }
 
-func (k *kernel) remove(entries []entry) error {
-	for i, e := range entries {
-		if err := k.queueRemoval(e); err != nil {
-			return err
-		}
-		if (i+1)%agentsAtOnce == 0 {
-			if err := k.conn.Flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return k.conn.Flush()
-}
-
 // queueRemoval queues the end of an agent's rules. All is made before it is deleted: so a part that somebody has deleted by hand stops
 // nothing.
 func (k *kernel) queueRemoval(e entry) error {
@@ -80,23 +67,48 @@ func (k *kernel) queueRemoval(e entry) error {
 	return nil
 }
 
+// chainsOf are an agent's chains; the others lead to the first.
+func (k *kernel) chainsOf(b Bridge, r Rules) []chain {
+	c := k.agent(r.Agent)
+	return []chain{
+		{c.refuse, refuseRules(c.refused, k.transports)},
+		{c.forward, k.encode(forwardRules(b, r), c.refuse)},
+		{c.input, k.encode(inputRules(r), c.refuse)},
+	}
+}
+
+// distrust takes the digest from entries whose chains are not what it says, so that they are made anew. Until then they are closed.
+func (k *kernel) distrust(there []entry, owner string, b Bridge, want []Rules) error {
+	for _, r := range want {
+		i := slices.Index(there, entry{Agent{r.Agent, owner, b.Name, r.Addr}, digest(b, r), bothHooks})
+		if i < 0 {
+			continue
+		}
+		for _, c := range k.chainsOf(b, r) {
+			if stands, err := k.stands(c); err != nil {
+				return err
+			} else if !stands {
+				there[i].digest = ""
+			}
+		}
+	}
+	return nil
+}
+
 // queueAgent queues an agent's chains and its entries in the maps.
 func (k *kernel) queueAgent(b Bridge, owner string, r Rules) error {
 	c := k.agent(r.Agent)
 	if err := k.conn.AddSet(c.refused, nil); err != nil {
 		return err
 	}
-	k.putChain(c.refuse, refuseRules(c.refused, k.transports))
+	for _, part := range k.chainsOf(b, r) {
+		k.putChain(part)
+	}
 	e := entry{Agent: Agent{r.Agent, owner, b.Name, r.Addr}, digest: digest(b, r)}
-	for _, h := range []struct {
-		chain *nftables.Chain
-		set   *nftables.Set
-		rules []rule
-	}{{c.forward, k.forward, forwardRules(b, r)}, {c.input, k.input, inputRules(r)}} {
-		k.putChain(h.chain, k.encode(h.rules, c.refuse))
+	for m, chain := range map[*nftables.Set]*nftables.Chain{k.forward: c.forward, k.input: c.input} {
 		// Jump, not goto: a chain that somebody has emptied returns to the baseline's drop.
-		el := nftables.SetElement{Key: e.key(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: h.chain.Name}, Comment: e.comment()}
-		if err := k.conn.SetAddElements(h.set, []nftables.SetElement{el}); err != nil {
+		el := nftables.SetElement{Key: e.key(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name}, Comment: e.comment()}
+		if err := k.conn.SetAddElements(m, []nftables.SetElement{el}); err != nil {
 			return err
 		}
 	}
