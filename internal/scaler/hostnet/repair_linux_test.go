@@ -67,6 +67,12 @@ func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
 		},
 		"an agent's rules": func(conn *nftables.Conn) { conn.FlushChain(c.input) },
 		"all rules":        func(conn *nftables.Conn) { conn.FlushTable(n.names.ip) },
+		"other rules in their place": func(conn *nftables.Conn) {
+			conn.FlushChain(c.input)
+			for range inputRules(one) {
+				conn.AddRule(&nftables.Rule{Table: n.names.ip, Chain: c.input, Exprs: pass()})
+			}
+		},
 		"the rest of an agent's": func(conn *nftables.Conn) {
 			conn.FlushChain(c.forward)
 			conn.FlushChain(c.input)
