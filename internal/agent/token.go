@@ -33,7 +33,11 @@ func (c *Config) loadToken() (string, error) {
 		defer f.Close()
 		return readToken(f, fmt.Sprintf("file descriptor %d", c.TokenFD))
 	case c.TokenStdin:
-		return awaitToken(os.Stdin, tokenPatience)
+		token, err := awaitToken(os.Stdin, tokenPatience)
+		if err == nil {
+			_, err = fmt.Println("the agent has its token") // whoever gave it waits for this
+		}
+		return token, err
 	case c.Token != "":
 		return strings.TrimSpace(c.Token), nil
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/kici-go/kici/internal/scaler"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/baremetal"
+	"github.com/kici-go/kici/internal/scaler/backend/container"
 )
 
 // scalerFile is the name of a first start's scalers.yaml in the data directory.
 const scalerFile = "scalers.yaml"
 
 // backendKinds are the backends: a new one is one line here.
-func backendKinds() []backend.Kind { return []backend.Kind{baremetal.Kind()} }
+func backendKinds() []backend.Kind { return []backend.Kind{baremetal.Kind(), container.Kind()} }
 
 // kinds are the backends of this server.
 func (s *Server) kinds() []backend.Kind {

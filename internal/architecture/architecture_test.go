@@ -52,6 +52,7 @@ var rooms = map[string][]string{
 	"internal/source/forge/forgetest":     {layer0, "internal/source", "internal/source/forge", "internal/source/sourcetest", "internal/git"},
 	"internal/scaler/hostnet":             {layer0, "internal/scaler/netpolicy"},
 	"internal/scaler/backend/baremetal":   {layer0, "internal/scaler/backend"},
+	"internal/scaler/backend/container":   {layer0, "internal/scaler/backend", "internal/scaler/netpolicy", "internal/scaler/hostnet"},
 	"internal/scaler/backend/fake":        {layer0, "internal/scaler/backend"},
 	"internal/scaler/backend/backendtest": {layer0, "internal/scaler/backend"},
 	"internal/store":                      {layer0, "internal/store"},
@@ -114,6 +115,7 @@ var reserved = map[string][]string{
 	"github.com/jackc/pgx/v5":                  {"internal/store"},
 	"github.com/vishvananda/netlink":           {"internal/scaler/hostnet"},
 	"github.com/google/nftables":               {"internal/scaler/hostnet"},
+	"github.com/moby/moby/client":              {"internal/scaler/backend/container", "internal/harness"},
 	"github.com/mdlayher/netlink":              {"internal/scaler/hostnet"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tests only"},
 }

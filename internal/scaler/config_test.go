@@ -86,7 +86,7 @@ scalers:
 		`scalers.yaml:12:9: scalers[0].labelSets[0].resource: unknown key (did you mean "resources"?)`,
 		`scalers.yaml:13:9: scalers[0].labelSets[1].labels: needs at least one label`,
 		`scalers.yaml:14:11: scalers[1].type: the firecracker backend is not built yet (this version has bare-metal)`,
-		`scalers.yaml:20:11: scalers[2].type: "baremetal" is not one of bare-metal, container, firecracker, event (did you mean "bare-metal"?)`,
+		`scalers.yaml:20:11: scalers[2].type: "baremetal" is not one of bare-metal, firecracker, event (did you mean "bare-metal"?)`,
 		`scalers.yaml:21:16: scalers[2].maxAgents: must be a whole number from 1 to 2147483647`,
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {

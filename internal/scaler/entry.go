@@ -16,7 +16,7 @@ import (
 )
 
 // Backend types of the specification that this version cannot start yet, and the reserved one.
-var unbuilt = []string{"container", "firecracker", "event"}
+var unbuilt = []string{"firecracker", "event"}
 
 const reservedType = "kubernetes"
 

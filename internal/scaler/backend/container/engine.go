@@ -1,0 +1,218 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// engine is a container engine as one scaler uses it, and what is known of the scaler's agents.
+type engine struct {
+	at           endpoint
+	certificates string // folder of the engine's TLS files, "" for none
+	api          *client.Client
+	host         backend.Host
+	scaler       string
+	log          *slog.Logger
+	exits        chan string
+	rules        rules // of networks on this machine; nil for an engine elsewhere
+	stop         context.CancelFunc
+	stopped      chan struct{}
+
+	ruling sync.Mutex // held from a listing to the rules that follow from it
+
+	mu      sync.Mutex
+	podman  bool   // what the engine says it is
+	binary  string // the agent's program on this host
+	copied  bool   // the engine has other files than this process: what an agent needs is copied into it
+	network bridge // of isolated agents; zero until it is fenced
+	locks   map[string]*agentLock
+	pulls   map[string]*agentLock // by image
+}
+
+func newEngine(e backend.Entry, h backend.Host, at endpoint) (*engine, error) {
+	g := &engine{
+		at: at, host: h, scaler: e.Name, log: h.Log.With("component", "container", "scaler", e.Name), exits: make(chan string, 256),
+		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, stopped: make(chan struct{}),
+	}
+	opts := []client.Opt{client.WithHost(at.URL), client.WithUserAgent("kici")}
+	if dir := variable(h.Environ, "DOCKER_CERT_PATH"); dir != "" && !at.local() {
+		g.certificates = dir
+		opts = append(opts, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	}
+	var err error
+	if g.api, err = client.New(opts...); err != nil {
+		return nil, fmt.Errorf("use the container engine at %s: %w", at.URL, err)
+	}
+	if at.local() {
+		if g.rules, err = openRules(g.owner()); err != nil {
+			return nil, errors.Join(err, g.api.Close())
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	go g.watch(ctx)
+	return g, nil
+}
+
+func variable(environ []string, name string) string {
+	for _, kv := range environ {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// meet asks the engine who it is.
+func (g *engine) meet(ctx context.Context) error {
+	v, err := g.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return fmt.Errorf("%s does not answer: %w", g.at, err)
+	}
+	podman := false
+	for _, c := range v.Components {
+		podman = podman || strings.Contains(c.Name, "Podman")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.podman = podman
+	return nil
+}
+
+// program sees to it that every user can execute the agent's program: containers have other users than this machine.
+func (g *engine) program() error {
+	info, err := os.Stat(g.host.Binary)
+	if err != nil {
+		return fmt.Errorf("the agent's program: %w", err)
+	}
+	if info.Mode().Perm()&0o005 == 0o005 {
+		return nil
+	}
+	to := filepath.Join(g.host.Dir, "agent-program", "kici")
+	if err := copyProgram(g.host.Binary, to); err != nil {
+		return fmt.Errorf("copy the agent's program to where containers may execute it: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.binary = to
+	return nil
+}
+
+// copyProgram keeps a copy of an executable that everybody may execute, renewed when the original has changed.
+func copyProgram(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if have, err := os.Stat(to); err == nil && have.Size() == info.Size() && have.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.CreateTemp(filepath.Dir(to), "kici-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dst.Name()) // of a copy that came to nothing
+	_, err = io.Copy(dst, src)
+	if err = errors.Join(err, dst.Chmod(0o755), dst.Close()); err != nil {
+		return err
+	}
+	return errors.Join(os.Chtimes(dst.Name(), info.ModTime(), info.ModTime()), os.Rename(dst.Name(), to))
+}
+
+// Close implements backend.Closer.
+func (g *engine) Close() error {
+	g.stop()
+	<-g.stopped
+	err := g.api.Close()
+	if g.rules != nil {
+		err = errors.Join(err, g.rules.Close())
+	}
+	return err
+}
+
+// agentLock lets one in at a time; users is how many want it.
+type agentLock struct {
+	free  chan struct{} // holds one element while nobody is in
+	users int
+}
+
+// lock takes a name for oneself. The lock is gone when nobody wants it any more.
+func (g *engine) lock(ctx context.Context, locks map[string]*agentLock, name string) (unlock func(), err error) {
+	g.mu.Lock()
+	l := locks[name]
+	if l == nil {
+		l = &agentLock{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		locks[name] = l
+	}
+	l.users++
+	g.mu.Unlock()
+	leave := func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(locks, name)
+		}
+	}
+	select {
+	case <-l.free:
+		return func() { l.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// enginesFolder of the data directory remembers where scalers' engines are, for those that are no longer configured.
+const enginesFolder = "engines"
+
+func remember(dir, scaler string, at endpoint) error {
+	if have, ok := recall(dir, scaler); ok && have == at {
+		return nil
+	}
+	folder := filepath.Join(dir, enginesFolder)
+	data, err := json.Marshal(at)
+	if err == nil {
+		err = os.MkdirAll(folder, 0o700)
+	}
+	path := filepath.Join(folder, scaler+".json")
+	if err == nil {
+		err = os.WriteFile(path+".tmp", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		return fmt.Errorf("remember the container engine of scaler %s: %w", scaler, err)
+	}
+	return nil
+}
+
+func recall(dir, scaler string) (at endpoint, ok bool) {
+	data, err := os.ReadFile(filepath.Join(dir, enginesFolder, scaler+".json"))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && json.Unmarshal(data, &at) != nil {
+		return endpoint{}, false
+	}
+	return at, err == nil && at.URL != ""
+}

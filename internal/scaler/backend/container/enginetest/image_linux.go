@@ -1,0 +1,79 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/moby/moby/client"
+)
+
+// Busybox is the image that Get's engines have after Import: a shell and its tools, and nothing else.
+const Busybox = "localhost/kici-busybox:1"
+
+// Rootfs is the file system of Busybox.
+var Rootfs = sync.OnceValues(func() ([]byte, error) {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	headers := []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777},
+		{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644},
+		{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o755},
+	}
+	for name := range strings.FieldsSeq(string(applets)) {
+		if name != "busybox" {
+			headers = append(headers, tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox", Mode: 0o777})
+		}
+	}
+	content := map[string][]byte{"bin/busybox": program, "etc/passwd": []byte("root:x:0:0::/:/bin/sh\nother:x:1000:1000::/:/bin/sh\n")}
+	for _, h := range headers {
+		h.Size = int64(len(content[h.Name]))
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(content[h.Name]); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), w.Close()
+})
+
+// Import makes the Busybox image, or one like it under another name with changes in Dockerfile's words.
+func (e *Engine) Import(t *testing.T, ref string, changes ...string) {
+	t.Helper()
+	rootfs, err := Rootfs()
+	if err != nil {
+		t.Fatalf("make the busybox image (package busybox-static): %v", err)
+	}
+	e.ImportTar(t, ref, rootfs, changes...)
+}
+
+// ImportTar makes an image of a file system.
+func (e *Engine) ImportTar(t *testing.T, ref string, rootfs []byte, changes ...string) {
+	t.Helper()
+	r, err := e.API.ImageImport(t.Context(), client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, ref, client.ImageImportOptions{Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if out, err := io.ReadAll(r); err != nil || bytes.Contains(out, []byte(`"error"`)) {
+		t.Fatalf("import %s: %s, %v", ref, out, err)
+	}
+}

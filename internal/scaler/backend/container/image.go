@@ -1,0 +1,132 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/dustin/go-humanize"
+	"github.com/moby/moby/api/types/image"
+	"github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// wanted is the image of a launch.
+type wanted struct {
+	ref    string
+	policy string
+	auth   credentials
+	agent  string
+}
+
+// wantedOf is the job's own image, else the label set's (CT-10). A job's image is pulled when it is missing.
+func wantedOf(s backend.Spec, set backend.Set) wanted {
+	if s.Image != nil {
+		return wanted{s.Image.Ref, pullMissing, credentials{Username: s.Image.Username, Password: s.Image.Password}, s.AgentID}
+	}
+	return wanted{set.Options.String(keyImage), cmp.Or(set.Options.String(keyPull), pullMissing), credentials{}, s.AgentID}
+}
+
+// haveImage sees to it that the engine has the image, and returns what it knows of it. ctx bounds the pull.
+func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse, error) {
+	if err := checkImage(w.ref); err != nil {
+		return image.InspectResponse{}, fmt.Errorf("%w: %w", backend.ErrRefused, err)
+	}
+	unlock, err := g.lock(ctx, g.pulls, w.ref) // those who want the same image wait for one pull
+	if err != nil {
+		return image.InspectResponse{}, err
+	}
+	defer unlock()
+	if w.policy != pullAlways {
+		got, err := g.api.ImageInspect(ctx, w.ref)
+		switch {
+		case err == nil:
+			return got.InspectResponse, fits(got.InspectResponse, w.ref)
+		case !cerrdefs.IsNotFound(err):
+			return image.InspectResponse{}, hostError(err, backend.ErrInfra)
+		case w.policy == pullNever:
+			return image.InspectResponse{}, fmt.Errorf("%w: the engine does not have image %s, and imagePullPolicy is %s: pull or build it there, or choose another policy",
+				backend.ErrRefused, w.ref, pullNever)
+		}
+	}
+	if err := g.pull(ctx, w); err != nil {
+		return image.InspectResponse{}, err
+	}
+	got, err := g.api.ImageInspect(ctx, w.ref)
+	if err != nil {
+		return image.InspectResponse{}, hostError(err, backend.ErrInfra)
+	}
+	return got.InspectResponse, fits(got.InspectResponse, w.ref)
+}
+
+// fits refuses an image that this program cannot run in.
+func fits(i image.InspectResponse, ref string) error {
+	if i.Os == "linux" && (i.Architecture == runtime.GOARCH || i.Architecture == "") {
+		return nil
+	}
+	return fmt.Errorf("%w: image %s is for %s/%s, and the agent is for linux/%s", backend.ErrRefused, ref, i.Os, i.Architecture, runtime.GOARCH)
+}
+
+// progressEvery is how often a pull that takes long says how far it is.
+const progressEvery = 10 * time.Second
+
+// pull gets an image from its registry.
+func (g *engine) pull(ctx context.Context, w wanted) error {
+	began := time.Now()
+	log := g.log.With("agent_id", w.agent, "image", w.ref)
+	log.Info("pull image")
+	auth, err := g.authFor(w)
+	if err != nil {
+		return fmt.Errorf("%w: credentials for image %s: %w", backend.ErrRefused, w.ref, err)
+	}
+	resp, err := g.api.ImagePull(ctx, w.ref, client.ImagePullOptions{RegistryAuth: auth})
+	if err != nil {
+		return pullError(err, w.ref)
+	}
+	defer resp.Close()
+	layers, told := map[string]int64{}, began
+	for m, err := range resp.JSONMessages(ctx) {
+		if err == nil && m.Error != nil {
+			err = m.Error
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return pullError(err, w.ref)
+		}
+		if m.Progress != nil && len(layers) < maxLayers {
+			layers[m.ID] = max(layers[m.ID], m.Progress.Current)
+		}
+		if time.Since(told) >= progressEvery {
+			told = time.Now()
+			log.Info("pulling image", "done", humanize.IBytes(sum(layers)), "for", time.Since(began).Round(time.Second).String())
+		}
+	}
+	log.Info("image is there", "ms", time.Since(began).Milliseconds())
+	return nil
+}
+
+// maxLayers is more than any image has: what a registry says is not kept without end.
+const maxLayers = 1000
+
+func sum(layers map[string]int64) (total uint64) {
+	for _, n := range layers {
+		total += uint64(max(n, 0))
+	}
+	return total
+}
+
+// otherUser reports whether an image's processes are not root's, so that the agent can make no folder of its own.
+func otherUser(i image.InspectResponse) bool {
+	if i.Config == nil {
+		return false
+	}
+	user, _, _ := strings.Cut(i.Config.User, ":")
+	return user != "" && user != "0" && user != "root"
+}

@@ -1,0 +1,237 @@
+package container
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/hostnet"
+	"github.com/kici-go/kici/internal/scaler/netpolicy"
+)
+
+// rules is what keeps agents apart on this machine: hostnet.Net.
+type rules interface {
+	Check(context.Context) (hostnet.Support, error)
+	Apply(context.Context, hostnet.Bridge, hostnet.Rules) error
+	Sync(context.Context, hostnet.Bridge, []hostnet.Rules) error
+	Remove(context.Context, ...hostnet.Agent) error
+	List(context.Context) ([]hostnet.Agent, error)
+	Close() error
+}
+
+func openRules(owner string) (rules, error) { return hostnet.Open(hostnet.Options{Owner: owner}) }
+
+// fence prepares the network of isolated agents: it fails closed from then on (CT-4).
+func (g *engine) fence(ctx context.Context) error {
+	if g.rules == nil {
+		return errors.New("networkIsolation cannot protect containers of an engine elsewhere")
+	}
+	support, err := g.rules.Check(ctx)
+	if err != nil {
+		return err
+	}
+	if !support.BridgeMeta {
+		g.log.Warn("this kernel lacks CONFIG_NFT_BRIDGE_META: two agents that work together can exchange frames other than IPv4")
+	}
+	b, err := g.ensureNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	g.ruling.Lock()
+	defer g.ruling.Unlock()
+	items, err := g.ours(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.rules.Sync(ctx, b, g.standing(items)); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.network = b
+	g.mu.Unlock()
+	return g.sweepRules(ctx, b)
+}
+
+// survey lists our containers and repairs the rules of those that run. A listing that fails changes no rule (NET-10).
+func (g *engine) survey(ctx context.Context) ([]container.Summary, error) {
+	g.mu.Lock()
+	b := g.network
+	g.mu.Unlock()
+	if b.Name == "" {
+		return g.ours(ctx)
+	}
+	// A container that gets its rules meanwhile would be missing from the list, and lose them.
+	g.ruling.Lock()
+	defer g.ruling.Unlock()
+	items, err := g.ours(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.rules.Sync(ctx, b, g.standing(items)); err != nil {
+		g.log.Error("make the network rules of agents true again", "err", err)
+	}
+	return items, nil
+}
+
+// standing are the rules of containers that run. One without an address has none, and reaches nothing.
+func (g *engine) standing(items []container.Summary) []hostnet.Rules {
+	var out []hostnet.Rules
+	for _, c := range items {
+		if !alive(c.State) || c.Labels[labelRules] == "" || c.NetworkSettings == nil {
+			continue
+		}
+		at := c.NetworkSettings.Networks[networkName]
+		if at == nil || !at.IPAddress.IsValid() {
+			continue
+		}
+		r, err := decodeRules(c.Labels[labelRules], c.Labels[labelAgent], at.IPAddress)
+		if err != nil {
+			g.log.Error("network rules of an agent", "agent_id", c.Labels[labelAgent], "err", err)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// confine gives a container its rules. Without an address it must not go on (XS-77).
+func (g *engine) confine(ctx context.Context, id string, l launch) error {
+	in, err := g.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil {
+		return hostError(err, backend.ErrInfra)
+	}
+	var addr netip.Addr
+	if n := in.Container.NetworkSettings; n != nil && n.Networks[networkName] != nil {
+		addr = n.Networks[networkName].IPAddress
+	}
+	if !addr.IsValid() {
+		return fmt.Errorf("%w: the container has no address in network %s, so it cannot be isolated", backend.ErrInfra, networkName)
+	}
+	r, err := decodeRules(string(l.rules), l.spec.AgentID, addr)
+	if err != nil {
+		return fmt.Errorf("%w: %w", backend.ErrInfra, err)
+	}
+	g.mu.Lock()
+	b := g.network
+	g.mu.Unlock()
+	g.ruling.Lock()
+	defer g.ruling.Unlock()
+	if err := g.rules.Apply(ctx, b, r); err != nil {
+		return fmt.Errorf("%w: %w", backend.ErrInfra, err)
+	}
+	return nil
+}
+
+// release removes an agent's rules, whatever address it had.
+func (g *engine) release(ctx context.Context, agent string) error {
+	g.mu.Lock()
+	fenced := g.network.Name != ""
+	g.mu.Unlock()
+	if g.rules == nil || !fenced {
+		return nil
+	}
+	there, err := g.rules.List(ctx)
+	if err != nil {
+		return err
+	}
+	there = slices.DeleteFunc(there, func(a hostnet.Agent) bool { return a.ID != agent || a.Owner != g.owner() })
+	if len(there) == 0 {
+		return nil
+	}
+	return g.rules.Remove(ctx, there...)
+}
+
+func (g *engine) owner() string { return g.host.NodeID + "/" + g.scaler }
+
+// sweepRules removes rules of addresses that no managed container has, whoever's it was (CT-27). A failed listing removes nothing (XS-82).
+func (g *engine) sweepRules(ctx context.Context, b bridge) error {
+	there, err := g.rules.List(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := g.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelManaged+"=true")})
+	if err != nil {
+		return fmt.Errorf("list containers of %s: %w", g.at, err)
+	}
+	held := map[netip.Addr]bool{}
+	for _, c := range list.Items {
+		if c.NetworkSettings != nil && c.NetworkSettings.Networks[networkName] != nil {
+			held[c.NetworkSettings.Networks[networkName].IPAddress] = true
+		}
+	}
+	stale := hostnet.Stale(b, there, func(a hostnet.Agent) bool { return held[a.Addr] })
+	if len(stale) == 0 {
+		return nil
+	}
+	g.log.Info("remove network rules of containers that are gone", "count", len(stale))
+	return g.rules.Remove(ctx, stale...)
+}
+
+// reach is what an agent may reach, as its container remembers it. The agent's address is not in it: that changes with each start.
+type reach struct {
+	Allow      []netip.Prefix     `json:"allow,omitempty"`
+	DenyAll    bool               `json:"denyAll,omitempty"`
+	HostAccess []netpolicy.Access `json:"hostAccess,omitempty"`
+	Resolvers  []netip.Addr       `json:"resolvers,omitempty"`
+}
+
+// rulesOf resolves a policy at the time of the launch (HA-7). An agent that has the server's socket needs no port of it.
+func rulesOf(s backend.Spec, p netpolicy.Policy, socket bool) reach {
+	server := s.URL
+	if socket {
+		server = ""
+	}
+	return reach{Allow: p.Allow, DenyAll: p.DenyAll, HostAccess: p.Access(netpolicy.DefaultAccess(agentGateway, server)), Resolvers: resolvers(resolvFiles)}
+}
+
+// encode never fails: the fields are plain.
+func (r reach) encode() json.RawMessage {
+	data, _ := json.Marshal(r)
+	return data
+}
+
+func decodeRules(text, agent string, addr netip.Addr) (hostnet.Rules, error) {
+	var r reach
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return hostnet.Rules{}, fmt.Errorf("network rules of the container's label: %w", err)
+	}
+	return hostnet.Rules{Agent: agent, Addr: addr, Allow: r.Allow, DenyAll: r.DenyAll, HostAccess: r.HostAccess, Resolvers: r.Resolvers}, nil
+}
+
+// resolvFiles are where engines look for the resolvers that containers are to use.
+var resolvFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+
+// maxResolvers is what resolv.conf may have.
+const maxResolvers = 3
+
+// resolvers are the machine's, which containers use too: they often have private addresses.
+func resolvers(files []string) []netip.Addr {
+	var out []netip.Addr
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 2 || fields[0] != "nameserver" || len(out) == maxResolvers {
+				continue
+			}
+			if a, err := netip.ParseAddr(fields[1]); err == nil && a.Is4() && !a.IsLoopback() && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+		_ = f.Close()
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+package container
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/wire"
+)
+
+// States of a container beyond those that the API names: Podman has more.
+const (
+	stateCreated  = container.StateCreated
+	stateStopping = container.ContainerState("stopping")
+)
+
+// alive reports whether a container's processes run. A paused one lives.
+func alive(s container.ContainerState) bool {
+	return s == container.StateRunning || s == container.StatePaused || s == container.StateRestarting || s == stateStopping
+}
+
+// List implements backend.Backend. It also makes the network rules of what it finds true again, should somebody have flushed them.
+func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
+	items, err := b.survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []backend.Instance
+	for _, c := range items {
+		agent := c.Labels[labelAgent]
+		if !agentID().MatchString(agent) || len(c.Names) == 0 || strings.TrimPrefix(c.Names[0], "/") != containerName(agent) {
+			continue // somebody has copied our labels; it is not ours to end
+		}
+		if alive(c.State) {
+			out = append(out, b.running(agent, c.ID))
+			continue
+		}
+		inst, err := b.dead(ctx, agent, c.ID)
+		if errors.Is(err, backend.ErrNotFound) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, inst)
+	}
+	return out, nil
+}
+
+// ours lists this scaler's containers, with those that do not run.
+func (g *engine) ours(ctx context.Context) ([]container.Summary, error) {
+	var labels []string
+	for k, v := range ourLabels(g.host, g.scaler) {
+		labels = append(labels, k+"="+v)
+	}
+	list, err := g.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labels...)})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of %s: %w", g.at, err)
+	}
+	return list.Items, nil
+}
+
+// dead says how a container ended.
+func (b *Backend) dead(ctx context.Context, agent, id string) (backend.Instance, error) {
+	in, err := b.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if missing(err) {
+		return backend.Instance{}, backend.ErrNotFound
+	}
+	if err != nil {
+		return backend.Instance{}, fmt.Errorf("look at container %s: %w", containerName(agent), err)
+	}
+	inst := b.running(agent, id)
+	if in.Container.State == nil || alive(in.Container.State.Status) { // it was starting
+		return inst, nil
+	}
+	inst.Running, inst.Detail = false, fate(in.Container)
+	inst.Unstarted = unstarted(in.Container.State)
+	if !inst.Unstarted {
+		inst.Tail = b.tail(ctx, id)
+	}
+	return inst, nil
+}
+
+// unstarted reports whether an agent never got its token, so that it has done nothing.
+func unstarted(s *container.State) bool {
+	switch s.Status {
+	case stateCreated, "configured", "initialized":
+		return true
+	case container.StateExited, "stopped":
+		return s.ExitCode == wire.ExitNoToken
+	}
+	return false
+}
+
+// fate says for people how a container ended.
+func fate(in container.InspectResponse) string {
+	s := in.State
+	limit := int64(0)
+	if in.HostConfig != nil {
+		limit = in.HostConfig.Memory
+	}
+	const killed = 128 + 9 // SIGKILL
+	switch {
+	case s.OOMKilled:
+		return "killed: out of memory" + limitText(limit)
+	case s.ExitCode == killed && limit > 0:
+		return "killed by SIGKILL" + limitText(limit) + "; out of memory, perhaps: this engine does not say"
+	case s.ExitCode > 128 && s.ExitCode < 128+65:
+		return "killed by " + signalName(s.ExitCode-128)
+	case s.Error != "":
+		return s.Error
+	case s.Status == stateCreated:
+		return "the container was never started"
+	}
+	return "exited with " + strconv.Itoa(s.ExitCode)
+}
+
+// signalName names the signals by which programs usually end. The numbers are Linux's, wherever this runs.
+func signalName(n int) string {
+	names := map[int]string{1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
+	return cmp.Or(names[n], "signal "+strconv.Itoa(n))
+}
+
+func limitText(limit int64) string {
+	if limit == 0 {
+		return ""
+	}
+	return " (limit " + humanize.IBytes(uint64(limit)) + ")"
+}
+
+// Bounds of the last words.
+const (
+	maxTailLines = 50
+	maxTailBytes = 64 << 10
+	tailTimeout  = 3 * time.Second
+)
+
+// tail returns the last lines of an agent's output, as the engine kept it (CT-21). Failing to get it is no failure.
+func (g *engine) tail(ctx context.Context, id string) []string {
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	logs, err := g.api.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(maxTailLines)})
+	if err != nil {
+		g.log.Debug("read a dead agent's output", "container", id, "err", err)
+		return nil
+	}
+	defer logs.Close()
+	var text bytes.Buffer
+	_, _ = stdcopy.StdCopy(&text, &text, io.LimitReader(logs, maxTailBytes)) // what was read counts
+	return lastLines(text.String())
+}
+
+func lastLines(text string) []string {
+	text = strings.TrimRight(strings.ToValidUTF8(text, "�"), "\n")
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	lines := strings.Split(text, "\n")
+	return lines[max(0, len(lines)-maxTailLines):]
+}
