@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // fakeAgent builds the agent of these tests: one static file, as the real one is.
 var fakeAgent = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("kici-fakeagent-%d", os.Getpid()))
+	path := filepath.Join(enginetest.Dir(), "fakeagent")
 	cmd := exec.Command("go", "build", "-o", path, "./testdata/fakeagent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()

@@ -46,6 +46,9 @@ func Main(m *testing.M, run func(*testing.M) int) {
 	os.Exit(code)
 }
 
+// Dir is a folder for the whole run, which is removed at its end.
+func Dir() string { return os.Getenv(dirVariable) }
+
 func hasFlag(name string) bool {
 	for _, a := range os.Args {
 		if strings.HasPrefix(a, name) {
