@@ -158,6 +158,7 @@ func (i *intake) Delete(context.Context, string, string) error       { return i.
 func (i *intake) PurgeStale(_ context.Context, r ingress.PurgeRequest) ([]db.Source, error) {
 	return []db.Source{{ID: "s1", Name: r.OrgID, UpdatedAt: r.Idle.Milliseconds()}}, i.err
 }
+
 func (i *intake) Check(context.Context, string, string) (ingress.Checked, error) {
 	return ingress.Checked{DefaultBranch: "main", Commit: source.Commit{SHA: "abc"}}, i.err
 }
