@@ -35,6 +35,7 @@ type Config struct {
 	Labels     []string
 	Properties map[string]string
 	Managed    bool   // KICI_SCALER_MANAGED: run one job, then leave
+	JobImage   bool   // KICI_JOB_IMAGE_AGENT: it was started in its job's own image (CT-11)
 	WorkDir    string // KICI_WORK_DIR; "" is a directory of the agent's own below the system's temporary one
 	Version    string
 
@@ -137,7 +138,7 @@ func ConfigFromEnv(environ []string, others ...string) (Config, error) {
 	c := Config{
 		URL: e.vars["KICI_ORCHESTRATOR_URL"], Token: e.vars["KICI_AGENT_TOKEN"], TokenFile: e.vars["KICI_AGENT_TOKEN_FILE"],
 		TokenFD: int(e.number("KICI_AGENT_TOKEN_FD", 0)), AgentID: e.vars["KICI_AGENT_ID"], WorkDir: e.vars["KICI_WORK_DIR"],
-		Managed: e.flag("KICI_SCALER_MANAGED"), Process: true,
+		Managed: e.flag("KICI_SCALER_MANAGED"), JobImage: e.flag("KICI_JOB_IMAGE_AGENT"), Process: true,
 		IdleTimeout:    e.ms("KICI_SCALER_IDLE_TIMEOUT", defaultIdle),
 		PendingTimeout: e.ms("KICI_SCALER_PENDING_DISPATCH_TIMEOUT", defaultPending),
 		JobHeartbeat:   e.ms("KICI_JOB_HEARTBEAT_INTERVAL_MS", defaultJobHeartbeat),

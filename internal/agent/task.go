@@ -106,7 +106,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	host, _ := os.Hostname()
 	j := cfg.Perform(job.Config{
 		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout,
-		Exclusive: cfg.Process, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
+		Exclusive: cfg.Process, JobImage: cfg.JobImage, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
 	})
 	t.attach(j, sp)
 	t.reportJob(wire.JobStatus{Status: string(ci.JobRunning), StartedAt: cfg.Now().UnixMilli()})

@@ -95,13 +95,20 @@ func (s *Server) openNode(context.Context) error {
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 			AgentSocket: s.agentSocket,
 		},
-		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
+		RegistryLogin: s.registryLogin,
+		URL:           s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
 	})
 	if err != nil {
 		return err
 	}
 	s.opened("scalers", s.node.Close)
 	return nil
+}
+
+// registryLogin is what a job gives for the registry of its image.
+func (s *Server) registryLogin(ctx context.Context, jobID string) (login scaler.Login, err error) {
+	login.Username, login.Password, err = s.runs.RegistryLogin(ctx, jobID, s.secrets.Resolve)
+	return login, err
 }
 
 // platformLabels is what jobs ask this machine by: the operating system in common words.

@@ -131,7 +131,7 @@ func (p *placer) launch(ctx context.Context, tx *store.Tx, s placement.Snapshot,
 		Labels: encode(set.AgentLabels), MandatoryLabels: encode(set.Gate), LabelSet: ci.LabelKey(set.Declared),
 		CpuMilli: l.Claim.Requests.CPUMilli, MemBytes: l.Claim.Requests.MemBytes,
 		CpuLimitMilli: l.Claim.Limits.CPUMilli, MemLimitBytes: l.Claim.Limits.MemBytes,
-		BoundJobID: sql.NullString{String: l.JobID, Valid: l.JobID != ""}, Now: now,
+		BoundJobID: sql.NullString{String: l.JobID, Valid: l.JobID != ""}, Image: l.Image, Now: now,
 		RegisterBy: sql.NullInt64{Int64: now + p.d.Settings.SpawnTimeout.Milliseconds(), Valid: true},
 	})
 	if err != nil {

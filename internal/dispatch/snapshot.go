@@ -128,7 +128,7 @@ func (r *reader) scalers(ctx context.Context, v *view) error {
 		}
 		v.snapshot.Scalers = append(v.snapshot.Scalers, placement.Scaler{
 			NodeID: s.NodeID, Name: s.Name, Type: s.Type, MaxAgents: s.MaxAgents,
-			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets, Warm: spec.Warm,
+			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets, Warm: spec.Warm, JobImages: spec.JobImages,
 			Retiring: s.Retiring, Ready: s.Ready, NotReady: s.NotReady,
 			BackoffUntil: s.UntilAt.Int64, Failures: s.Failures.Int64, LastError: s.LastError.String,
 		})
@@ -160,7 +160,7 @@ func (r *reader) agents(ctx context.Context, v *view) error {
 			Connected: g.SessionID != "" && !g.LinkLostAt.Valid && r.live[g.InstanceID],
 			// An agent that has just refused a job would refuse the next one too; asking at once again would only burn attempts.
 			Draining: g.Draining || g.RestUntil.Int64 > r.now || r.drains(g), BoundJob: g.BoundJobID.String, Job: g.JobID.String,
-			LabelSet: g.LabelSet, IdleSince: g.RegisteredAt.Int64,
+			LabelSet: g.LabelSet, IdleSince: g.RegisteredAt.Int64, Image: g.Image,
 		}
 		if a.Labels, err = r.labels(g.Labels); err == nil {
 			a.Gate, err = r.labels(g.MandatoryLabels)
@@ -301,7 +301,7 @@ func (r *reader) shape(ctx context.Context, key string) (placement.Shape, error)
 		if err != nil {
 			return sh, err
 		}
-		sh = placement.Shape{Key: key, OrgID: row.OrgID, Claim: ci.Claim{
+		sh = placement.Shape{Key: key, OrgID: row.OrgID, Image: row.Image, Claim: ci.Claim{
 			Requests: ci.Resources{CPUMilli: row.CpuMilli, MemBytes: row.MemBytes},
 			Limits:   ci.Resources{CPUMilli: row.CpuLimitMilli, MemBytes: row.MemLimitBytes},
 		}}

@@ -85,6 +85,9 @@ func (f *Fleet) spec(ctx context.Context, row db.FleetJobSpecRow) (wire.JobSpec,
 	if spec.GraceMs <= 0 {
 		spec.GraceMs = f.Settings.CancelGrace.Milliseconds()
 	}
+	if job.Container != nil {
+		maps.Copy(spec.Env, job.Container.Env)
+	}
 	maps.Copy(spec.Env, flow.Env)
 	maps.Copy(spec.Env, job.Env)
 	if spec.Defaults, err = json.Marshal(flow.Defaults); err != nil {

@@ -140,6 +140,9 @@ func (p *pass) targets(sh *shapeState) []target {
 	var out []target
 	for i := range p.scalers {
 		s := &p.scalers[i]
+		if sh.Image != "" && !s.JobImages {
+			continue
+		}
 		for j := range s.sets {
 			if sh.match(&s.sets[j]) {
 				out = append(out, target{s, j, sh.Claim.Or(s.LabelSets[j].Resources)})

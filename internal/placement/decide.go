@@ -115,7 +115,7 @@ func (p *pass) loadShapes() {
 		sh.demand = p.labels.demand(sh.Shape)
 		sh.moved = make([]bool, len(sh.Jobs))
 		for _, a := range p.idle {
-			if a.OrgID == sh.OrgID && sh.match(&a.offer) && suits(a.Agent, sh.Claim) {
+			if a.OrgID == sh.OrgID && sh.match(&a.offer) && suits(a.Agent, sh.Shape) {
 				sh.idle = append(sh.idle, a)
 			}
 		}
@@ -186,7 +186,7 @@ func (p *pass) serveNext(sh *shapeState) bool {
 	t.scaler.take(t.claim.Requests)
 	p.out.Launch = append(p.out.Launch, Launch{
 		JobID: j.ID, RunID: j.RunID, OrgID: sh.OrgID,
-		NodeID: t.scaler.NodeID, Scaler: t.scaler.Name, Type: t.scaler.Type, LabelSet: t.set, Claim: t.claim,
+		NodeID: t.scaler.NodeID, Scaler: t.scaler.Name, Type: t.scaler.Type, LabelSet: t.set, Claim: t.claim, Image: sh.Image,
 	})
 	return true
 }

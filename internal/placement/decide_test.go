@@ -102,6 +102,23 @@ func TestDecide(t *testing.T) {
 			w.static("s1", "linux", "old")
 			w.jobs("a", 1, ids("j", 1), "linux").Exclude = []string{"old"}
 		}, ""},
+		{"MG-53 a job's own image: only a new agent of who runs images, or one of the same image", func(w *world) {
+			w.static("s1", "linux")
+			w.managed("a1", "box", ci.AgentOnline, "").Image = "go:1.26"
+			w.managed("a2", "box", ci.AgentOnline, "").Image = "go:1.25"
+			w.scaler("vm", 4, "linux")
+			w.scaler("box", 4, "linux").JobImages = true
+			w.jobs("a", 1, ids("j", 2), "linux").Image = "go:1.26"
+		}, "j00→a1 j01⇒box a2✕idle"},
+		{"an agent of an image takes no job without", func(w *world) {
+			w.managed("a1", "box", ci.AgentOnline, "").Image = "go:1.26"
+			w.jobs("a", 1, ids("j", 1), "linux")
+		}, ""},
+		{"SC-12 without labels, with an image", func(w *world) {
+			w.scaler("vm", 4, "linux")
+			w.scaler("box", 4, "linux").JobImages = true
+			w.jobs("a", 1, ids("j", 1)).Image = "go:1.26"
+		}, "j00⇒box"},
 		{"QUE-5 patterns of labels", func(w *world) {
 			w.static("s1", "linux", "gpu-a100")
 			w.static("s2", "linux", "zone-c")
@@ -329,7 +346,7 @@ func checkInvariants(t testing.TB, s Snapshot, d Decisions) {
 			t.Fatalf("agent %s is not free for %s", a.AgentID, a.JobID)
 		}
 		used[a.AgentID] = true
-		if g.BoundJob != a.JobID && !fits(sh, g.Labels, g.Gate) {
+		if g.BoundJob != a.JobID && (!fits(sh, g.Labels, g.Gate) || g.Image != sh.Image) {
 			t.Errorf("agent %s does not fit %s", a.AgentID, a.JobID)
 		}
 		if g.BoundJob != "" && g.BoundJob != a.JobID {
@@ -399,6 +416,11 @@ func checkCaps(t testing.TB, s Snapshot, d Decisions, serve func(string), jobs m
 		}
 	}
 	for _, l := range d.Launch {
+		for _, sc := range s.Scalers {
+			if sh := jobs[l.JobID]; sc.NodeID == l.NodeID && sc.Name == l.Scaler && (sh != nil && sh.Image != l.Image || l.Image != "" && !sc.JobImages) {
+				t.Errorf("%s is to start the image %q for job %q", l.Scaler, l.Image, l.JobID)
+			}
+		}
 		if l.JobID == "" {
 			for _, sc := range s.Scalers {
 				if sc.NodeID == l.NodeID && sc.Name == l.Scaler && (sc.Warm.Size == 0 || sc.Retiring || !sc.Ready || sc.BackoffUntil > s.Now) {

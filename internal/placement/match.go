@@ -182,10 +182,15 @@ func (u universe) appendNames(out []string, word int, b uint64) []string {
 	return out
 }
 
-// suits reports whether an agent that was started for something else has the shape that the claim declares: a declared
-// field must equal what it was started with, in either direction (MG-53). Static agents have no known shape and suit all.
-func suits(a *Agent, c ci.Claim) bool {
-	if a.NodeID == "" {
+// suits reports whether an agent that was started for something else has what the shape declares: the same image, or none, and a
+// declared resource must equal what it was started with, in either direction (MG-53). Static agents have no known resources and no
+// image.
+func suits(a *Agent, sh *Shape) bool {
+	c := sh.Claim
+	switch {
+	case a.Image != sh.Image:
+		return false
+	case a.NodeID == "":
 		return true
 	}
 	same := func(declared, has int64) bool { return declared == 0 || declared == has }

@@ -15,6 +15,13 @@ func (e *explainer) nobody() Reason {
 	}
 	missing := e.offeredByNobody()
 	r := Reason{Kind: ReasonNoOffer, Missing: missing}
+	if len(missing) == 0 && e.sh.Image != "" && e.has(ReasonNoImages) {
+		r.Kind, r.Text = ReasonNoImages, "No scaler that offers "+labelList(e.sh.Labels)+" runs images of jobs, and this job asks for "+e.sh.Image+"; a scaler of type container does"
+		if len(e.sh.Labels) == 0 {
+			r.Text = "No scaler runs images of jobs, and this job asks for " + e.sh.Image + "; a scaler of type container does"
+		}
+		return r
+	}
 	if len(missing) == 0 {
 		r.Missing = e.sh.Labels
 		if len(e.sh.Labels) < 2 || e.keptOut() { // then the gate or the exclusion tells more than this
@@ -33,7 +40,11 @@ func (e *explainer) nobody() Reason {
 
 // keptOut reports whether something has the labels but a gate or an exclusion stands between.
 func (e *explainer) keptOut() bool {
-	return slices.ContainsFunc(e.never, func(r Reason) bool { return r.Kind == ReasonGate || r.Kind == ReasonExcluded })
+	return e.has(ReasonGate) || e.has(ReasonExcluded)
+}
+
+func (e *explainer) has(kind ReasonKind) bool {
+	return slices.ContainsFunc(e.never, func(r Reason) bool { return r.Kind == kind })
 }
 
 func (e *explainer) anyStatic() bool {

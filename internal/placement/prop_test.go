@@ -47,7 +47,7 @@ func snapshots(t *rapid.T) Snapshot {
 			sc := Scaler{
 				NodeID: node.ID, Name: fmt.Sprint("s", i), Type: "fake", MaxAgents: rapid.Int64Range(0, 4).Draw(t, "max"), Cap: amount(t, "cap"),
 				Retiring: rapid.IntRange(0, 8).Draw(t, "retiring") == 0, Ready: rapid.IntRange(0, 8).Draw(t, "ready") > 0,
-				BackoffUntil: rapid.SampledFrom([]int64{0, 0, 0, 999, 2000}).Draw(t, "backoff"),
+				BackoffUntil: rapid.SampledFrom([]int64{0, 0, 0, 999, 2000}).Draw(t, "backoff"), JobImages: rapid.Bool().Draw(t, "job images"),
 			}
 			sc.Warm = WarmPool{Size: rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 9}).Draw(t, "warm"), IdleMs: rapid.SampledFrom([]int64{0, 20_000}).Draw(t, "idle")}
 			for range rapid.IntRange(0, 2).Draw(t, "sets") {
@@ -75,6 +75,7 @@ func snapshots(t *rapid.T) Snapshot {
 		if len(s.Scalers) > 0 && rapid.Bool().Draw(t, "managed") {
 			sc := rapid.SampledFrom(s.Scalers).Draw(t, "scaler")
 			a.NodeID, a.Scaler, a.Type = sc.NodeID, sc.Name, sc.Type
+			a.Image = imageOf(t, sc.JobImages)
 			a.BoundJob = fmt.Sprintf("j%02d", rapid.IntRange(0, jobs+3).Draw(t, "bound"))
 			if a.State != ci.AgentEnding && bound[a.BoundJob] {
 				a.BoundJob = ""
@@ -95,6 +96,7 @@ func snapshots(t *rapid.T) Snapshot {
 	shapes := rapid.IntRange(1, 4).Draw(t, "shapes")
 	for k := range shapes {
 		sh := Shape{Key: fmt.Sprint("k", k), OrgID: orgs.Draw(t, "shape org"), Labels: wishesGen(2).Draw(t, "want"), Exclude: wishesGen(1).Draw(t, "exclude"), Claim: ci.Claim{Requests: amount(t, "claim")}}
+		sh.Image = imageOf(t, true)
 		for j := k; j < jobs; j += shapes {
 			sh.Jobs = append(sh.Jobs, Job{ID: fmt.Sprintf("j%02d", j), RunID: "r", QueuedAt: rapid.Int64Range(0, 5).Draw(t, "queued")})
 		}
@@ -103,6 +105,14 @@ func snapshots(t *rapid.T) Snapshot {
 		s.Shapes = append(s.Shapes, sh)
 	}
 	return s
+}
+
+// imageOf draws the image of a job, or of an agent of a scaler that runs them: mostly none.
+func imageOf(t *rapid.T, may bool) string {
+	if !may {
+		return ""
+	}
+	return rapid.SampledFrom([]string{"", "", "", "go", "node"}).Draw(t, "image")
 }
 
 func TestNothingDecidedBreaksARule(t *testing.T) {
@@ -164,7 +174,7 @@ func apply(s Snapshot, d Decisions) Snapshot {
 		set, _ := setOf(s, l)
 		s.Agents = append(s.Agents, Agent{
 			ID: fmt.Sprint("new-", l.JobID, i), OrgID: l.OrgID, NodeID: l.NodeID, Scaler: l.Scaler, Type: l.Type, State: ci.AgentRequested, BoundJob: l.JobID, Reserved: l.Claim.Requests,
-			Labels: set.Enriched, Gate: set.Gate, LabelSet: ci.LabelKey(set.Declared),
+			Labels: set.Enriched, Gate: set.Gate, LabelSet: ci.LabelKey(set.Declared), Image: l.Image,
 		})
 	}
 	for _, w := range d.Withdraw {

@@ -81,6 +81,9 @@ func (e *explainer) scaler(s *scalerState) (Reason, bool) {
 	if !matches {
 		return e.mismatchedScaler(s), false
 	}
+	if e.sh.Image != "" && !s.JobImages {
+		return Reason{Kind: ReasonNoImages, Text: e.scalerName(s) + " is of type " + s.Type + " and runs no images of jobs"}, false
+	}
 	e.matched = true
 	hopeless := best != nil && best.tooLarge() || s.Retiring || s.node == nil || !s.node.Live
 	e.routable = e.routable || !hopeless
@@ -277,7 +280,7 @@ func summaries(rest map[ReasonKind]int, what string) []Reason {
 	var out []Reason
 	for _, k := range []ReasonKind{
 		ReasonBusy, ReasonCap, ReasonBackoff, ReasonNotReady, ReasonDraining, ReasonDisconnected, ReasonNodeLost,
-		ReasonRetiring, ReasonTooLarge, ReasonBooting, ReasonGate, ReasonExcluded, ReasonNoLabels,
+		ReasonRetiring, ReasonTooLarge, ReasonBooting, ReasonGate, ReasonExcluded, ReasonNoImages, ReasonNoLabels,
 	} {
 		if n := rest[k]; n > 0 {
 			out = append(out, Reason{Kind: k, Text: count(n, "more "+what) + " " + summaryText(k, n)})

@@ -26,7 +26,7 @@ func (e *explainer) agents() {
 			continue
 		}
 		list, rest := &never, restNever
-		ok := e.sh.match(&a.offer)
+		ok := e.sh.match(&a.offer) && a.Image == e.sh.Image
 		if ok {
 			e.matched, e.routable = true, true
 			list, rest = &could, restCould
@@ -65,6 +65,8 @@ func (e *explainer) ownJobs() map[string]bool {
 
 func (e *explainer) agentKind(a *agentState, matches bool) ReasonKind {
 	switch {
+	case !matches && e.sh.match(&a.offer):
+		return ReasonNoImages
 	case !matches:
 		kind, _ := e.sh.mismatch(&a.offer)
 		return kind
@@ -81,6 +83,8 @@ func (e *explainer) agent(a *agentState, matches bool) Reason {
 	switch r.Kind {
 	case ReasonDisconnected:
 		r.Text = "agent " + a.ID + " lost its link"
+	case ReasonNoImages:
+		r.Text = "agent " + a.ID + " runs no images of jobs"
 	case ReasonDraining:
 		r.Text = "agent " + a.ID + " is draining"
 	case ReasonBusy:

@@ -58,6 +58,18 @@ func TestReasonsGolden(t *testing.T) {
 			w.scaler("gpu-box", 8, "gpu")
 			w.jobs("a", 1, ids("j", 1), "linux", "gpu")
 		}},
+		{"nobody runs its image", func(w *world) {
+			w.scaler("vm-linux", 8, "linux")
+			w.scaler("gpu-box", 8, "gpu").JobImages = true
+			w.static("old", "linux")
+			w.jobs("a", 1, ids("j", 1), "linux").Image = "golang:1.26"
+		}},
+		{"who runs its image is full", func(w *world) {
+			w.scaler("vm-linux", 8, "linux")
+			w.scaler("box", 1, "linux").JobImages = true
+			hold(w, "box", "acme/site #479", 1)
+			w.jobs("a", 1, ids("j", 1), "linux").Image = "golang:1.26"
+		}},
 		{"nothing there at all", func(w *world) {
 			w.jobs("a", 1, ids("j", 1), "linux")
 		}},

@@ -45,6 +45,8 @@ func summaryText(k ReasonKind, n int) string {
 		return plural(n, "carries an excluded label", "carry an excluded label")
 	case ReasonGate:
 		return plural(n, "takes only jobs that ask for it", "take only jobs that ask for them")
+	case ReasonNoImages:
+		return plural(n, "runs no images of jobs", "run no images of jobs")
 	case ReasonCap:
 		return plural(n, "is full", "are full")
 	case ReasonTooLarge:

@@ -36,6 +36,7 @@ type Scaler struct {
 	LabelSets          []LabelSet
 	Warm               WarmPool
 	Retiring, Ready    bool
+	JobImages          bool   // it starts agents in a job's own image
 	NotReady           string // why, when !Ready
 	BackoffUntil       int64  // 0 = none
 	Failures           int64  // consecutive
@@ -48,6 +49,7 @@ type ScalerSpec struct {
 	MaxConcurrentSpawns int        `json:"maxConcurrentSpawns"`
 	Warm                WarmPool   `json:"warm,omitzero"`
 	Protections         []string   `json:"protections,omitempty"` // sentences: what is not protected
+	JobImages           bool       `json:"jobImages,omitempty"`
 }
 
 // LabelSet is one element of labelSets, enriched. All label slices are normalised (SC-3).
@@ -71,6 +73,7 @@ type Agent struct {
 	Draining                        bool
 	BoundJob                        string // '' = warm or static
 	LabelSet                        string // the declared set that it was started with, normalised; '' for a static one
+	Image                           string // of the job that it was started for, '' = none
 	IdleSince                       int64  // UTC ms, of one without a bound job: its registration
 	Job                             string // job of its open assignment, '' = idle
 	Holder                          string // "acme/shop #482" of that or the bound job, for reasons
@@ -81,8 +84,9 @@ type Shape struct {
 	Key, OrgID      string
 	Labels, Exclude []string // normalised
 	Claim           ci.Claim
-	Total           int   // queued jobs of this shape, also those beyond Jobs
-	Jobs            []Job // the oldest ones, by (QueuedAt, ID); a bounded window
+	Image           string // the jobs' own, '' = none: only an agent that is started in it will do (MG-53)
+	Total           int    // queued jobs of this shape, also those beyond Jobs
+	Jobs            []Job  // the oldest ones, by (QueuedAt, ID); a bounded window
 }
 
 // Job is one queued job.
@@ -108,6 +112,7 @@ type Launch struct {
 	NodeID, Scaler, Type string
 	LabelSet             int // index into Scaler.LabelSets
 	Claim                ci.Claim
+	Image                string // the job's own, '' = the label set's
 }
 
 // Withdraw ends an agent that nobody needs.
@@ -141,6 +146,7 @@ const (
 	ReasonDraining     ReasonKind = "draining"
 	ReasonNodeLost     ReasonKind = "node_lost"
 	ReasonOtherOrg     ReasonKind = "other_org"
+	ReasonNoImages     ReasonKind = "no_images" // it runs no images of jobs
 	ReasonDisconnected ReasonKind = "disconnected"
 	ReasonNothing      ReasonKind = "no_agents" // no scaler and no agent exists at all
 )

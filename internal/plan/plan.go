@@ -59,7 +59,7 @@ const (
 	InitMatrix    = "matrix_expansion"
 	InitEval      = "dynamic_eval"
 	InitLock      = "lock_resolution"
-	InitContainer = "container_unsupported"
+	InitContainer = "container_unsupported" // `kici run local` runs no images
 )
 
 // Make works out the jobs, the matrix children and the edges of a run. It never fails: what is wrong becomes a failure of the

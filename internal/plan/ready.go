@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/workflow/expr"
@@ -20,6 +21,7 @@ type Outcome struct {
 	Skip            string // why, '' to queue it
 	Labels, Exclude []string
 	Claim           ci.Claim
+	Image           string // its own, '' for none
 	Group           *Group // that the job must be let into; nil for none
 }
 
@@ -35,12 +37,13 @@ func (f Facts) Evaluate() Outcome {
 			return Outcome{Skip: fmt.Sprintf("its condition was false: %s", clip(f.Job.If, 200))}
 		}
 	}
-	if c := f.Job.Container; c != nil {
-		return failed(InitContainer,
-			"this job asks for the container image %q, and this version of kici cannot run containers yet; remove container: from the job", clip(c.Image, 200))
-	}
 	var out Outcome
 	var err error
+	if f.Job.Container != nil {
+		if out.Image, err = image(f.Job.Container.Image, env); err != nil {
+			return failed(InitEval, "container.image: %v", err)
+		}
+	}
 	if out.Labels, err = labelList(f.Job.RunsOn.Labels, env); err != nil {
 		return failed(InitEval, "runs-on: %v", err)
 	}
@@ -61,6 +64,43 @@ func (f Facts) Evaluate() Outcome {
 
 func failed(category, format string, args ...any) Outcome {
 	return Outcome{Failure: &Failure{category, fmt.Sprintf(format, args...)}}
+}
+
+// maxImage bounds a reference to an image.
+const maxImage = 512
+
+// image evaluates the reference to a job's own image.
+func image(text string, env expr.Env) (string, error) {
+	out, err := expr.Interpolate(text, env)
+	out = strings.TrimSpace(out)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%q: %w", clip(text, 200), err)
+	case out == "":
+		return "", fmt.Errorf("%q evaluates to nothing", clip(text, 200))
+	case len(out) > maxImage:
+		return "", fmt.Errorf("%q has %d bytes; the limit is %d", clip(out, 40), len(out), maxImage)
+	case strings.ContainsFunc(out, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return "", fmt.Errorf("%q contains white space", clip(out, 200))
+	}
+	return out, nil
+}
+
+// Login evaluates what f.Job gives for the registry of its image: nothing, or both. Secrets are the organisation's; without them, as for
+// a job from a fork, whatever names one is empty.
+func (f Facts) Login(secrets map[string]string) (username, password string, err error) {
+	if f.Job.Container == nil || f.Job.Container.Credentials == nil {
+		return "", "", nil
+	}
+	c, contexts := f.Job.Container.Credentials, f.Contexts()
+	contexts["secrets"] = secrets
+	env := expr.Env{Contexts: contexts}
+	for text, into := range map[string]*string{c.Username: &username, c.Password: &password} {
+		if *into, err = expr.Interpolate(text, env); err != nil {
+			return "", "", fmt.Errorf("container.credentials: %q: %w", clip(text, 200), err)
+		}
+	}
+	return username, password, nil
 }
 
 // labelList evaluates and normalises the elements of a selector. An element that is one whole expression may give a list.

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -99,8 +100,7 @@ func TestMatrixFanOut(t *testing.T) {
 
 func TestInitFailures(t *testing.T) {
 	container := job("a")
-	container.Container = &lock.Container{Image: "golang:1.26"}
-	skippedContainer := withIf(container, "false")
+	container.Container = &lock.Container{Image: "${{ inputs.none }}"}
 	empty := matrix(job("a"), "x")
 	badLabel := job("a")
 	badLabel.RunsOn.Labels = []string{"${{ fromJSON('[') }}"}
@@ -113,8 +113,8 @@ func TestInitFailures(t *testing.T) {
 		category, text string
 		want           string
 	}{
-		"container (D9)":               {[]lock.Job{container, job("b")}, "container_unsupported", "golang:1.26", "a=failed b=queued"},
-		"a skipped container job":      {[]lock.Job{skippedContainer, job("b")}, "", "", "a=skipped b=queued"},
+		"image evaluates to nothing":   {[]lock.Job{container, job("b")}, "dynamic_eval", "evaluates to nothing", "a=failed b=queued"},
+		"a skipped job without image":  {[]lock.Job{withIf(container, "false"), job("b")}, "", "", "a=skipped b=queued"},
 		"matrix without combinations":  {[]lock.Job{empty, job("b")}, "matrix_expansion", "the matrix of \"a\"", "a=failed b=queued"},
 		"broken condition":             {[]lock.Job{withIf(job("a"), "1 +"), job("b")}, "dynamic_eval", "if: 1 +", "a=failed b=queued"},
 		"broken label":                 {[]lock.Job{badLabel, job("b")}, "dynamic_eval", "runs-on", "a=failed b=queued"},
@@ -299,4 +299,37 @@ func BenchmarkWideFanIn(b *testing.B) {
 			b.Fatalf("b is %s", got.Status)
 		}
 	}
+}
+
+// A job's own image stands on its row, is part of its shape, and its registry is opened with what the job gives, which may be secret
+// (CT-10, XC-118).
+func TestJobImage(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		own := matrix(job("a"), "go", `"1.25"`, `"1.26"`)
+		own.Container = &lock.Container{
+			Image: "registry.test/go:${{ matrix.go }}", Credentials: &lock.Credentials{Username: "ci-${{ matrix.go }}", Password: "${{ secrets.REGISTRY }}"},
+		}
+		secrets := func(context.Context, string) (map[string]string, error) {
+			return map[string]string{"REGISTRY": "hidden"}, nil
+		}
+		for _, c := range []struct {
+			tier     ci.TrustTier
+			password string
+		}{{ci.TierTrusted, "hidden"}, {ci.TierUnknown, ""}} {
+			n := newRun(own, job("b"))
+			n.TrustTier = c.tier
+			id := w.insert(n)
+			first, second, plain := w.job(id, "a (1.25)"), w.job(id, "a (1.26)"), w.job(id, "b")
+			if first.Image != "registry.test/go:1.25" || second.Image != "registry.test/go:1.26" || plain.Image != "" || first.Shape == second.Shape {
+				t.Errorf("%q %q %q", first.Image, second.Image, plain.Image)
+			}
+			user, password, err := w.s.RegistryLogin(ctx, second.ID, secrets)
+			if err != nil || user != "ci-1.26" || password != c.password {
+				t.Errorf("%s: %q %q %v", c.tier, user, password, err)
+			}
+			if user, password, err := w.s.RegistryLogin(ctx, plain.ID, secrets); err != nil || user+password != "" {
+				t.Errorf("%q %q %v", user, password, err)
+			}
+		}
+	})
 }

@@ -255,7 +255,7 @@ func (l *life) enqueue(job db.LockJobRow, out plan.Outcome) error {
 	_, err = l.tx.EnqueueJob(l.ctx, db.EnqueueJobParams{
 		ID: job.ID, QueuedAt: nullInt(l.now), QueueDeadlineAt: nullInt(deadline), Labels: mustJSON(out.Labels), ExcludeLabels: mustJSON(out.Exclude),
 		CpuMilli: out.Claim.Requests.CPUMilli, MemBytes: out.Claim.Requests.MemBytes,
-		CpuLimitMilli: out.Claim.Limits.CPUMilli, MemLimitBytes: out.Claim.Limits.MemBytes, Shape: shapeKey(l.run.OrgID, out),
+		CpuLimitMilli: out.Claim.Limits.CPUMilli, MemLimitBytes: out.Claim.Limits.MemBytes, Shape: shapeKey(l.run.OrgID, out), Image: out.Image,
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue job: %w", err)
@@ -266,7 +266,7 @@ func (l *life) enqueue(job db.LockJobRow, out plan.Outcome) error {
 
 // shapeKey names all jobs that ask for the same thing (D30). It is a digest, so that it fits an index whatever authors write.
 func shapeKey(org string, o plan.Outcome) string {
-	text, _ := json.Marshal([]any{org, o.Labels, o.Exclude, o.Claim}) // strings and numbers always encode
+	text, _ := json.Marshal([]any{org, o.Labels, o.Exclude, o.Claim, o.Image}) // strings and numbers always encode
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }

@@ -29,12 +29,17 @@ type Deps struct {
 	Host      backend.Host
 	URL       func() string                       // where agents connect unless their scaler says otherwise (AG-2)
 	MintToken func() (token, hash, prefix string) // access.NewAgentToken
-	Settings  Settings
-	Limits    func(orgID string) Limits // what may change while the server runs; nil is what Settings say. It answers at once
-	Env       service.Env
-	Log       *slog.Logger
-	Metrics   prometheus.Registerer
+	// RegistryLogin is what a job gives for the registry of its image; the zero value when it gives nothing. An error is tried again.
+	RegistryLogin func(ctx context.Context, jobID string) (Login, error)
+	Settings      Settings
+	Limits        func(orgID string) Limits // what may change while the server runs; nil is what Settings say. It answers at once
+	Env           service.Env
+	Log           *slog.Logger
+	Metrics       prometheus.Registerer
 }
+
+// Login opens a registry.
+type Login struct{ Username, Password string }
 
 // Node owns this process's scalers.
 type Node struct {

@@ -71,7 +71,8 @@ func (n *Node) row(m *managed) (db.NodePutScalerParams, error) {
 		NodeID: n.id, Name: m.id.Name, Type: m.id.Type, Position: int64(m.position), Retiring: m.entry == nil,
 		Ready: m.notReady == "", NotReady: m.notReady,
 	}
-	spec := placement.ScalerSpec{LabelSets: m.offers, MaxConcurrentSpawns: 1, Protections: m.backend.Capabilities().Protections}
+	can := m.backend.Capabilities()
+	spec := placement.ScalerSpec{LabelSets: m.offers, MaxConcurrentSpawns: 1, Protections: can.Protections, JobImages: can.JobImages}
 	if e := m.entry; e != nil {
 		spec.MaxConcurrentSpawns = e.MaxConcurrentSpawns
 		if e.WarmPool.Enabled {

@@ -37,7 +37,7 @@ func (n *Node) record(ctx context.Context, actions []Action, rows []db.NodeAgent
 			now = append(now, j)
 			continue
 		case ActStart:
-			n.mint(&j)
+			n.mint(ctx, &j)
 		}
 		write = append(write, j)
 	}
@@ -106,7 +106,7 @@ func (n *Node) notifyChange(tx *store.Tx) {
 }
 
 // mint prepares what ActStart records: the token, and what undoing Create will need.
-func (n *Node) mint(j *job) {
+func (n *Node) mint(ctx context.Context, j *job) {
 	r := j.row
 	j.spec = backend.Spec{
 		AgentID: r.ID, LabelSet: r.LabelSet, URL: n.d.URL(),
@@ -122,10 +122,24 @@ func (n *Node) mint(j *job) {
 		j.planErr = fmt.Errorf("%w: label set [%s] is no longer configured", backend.ErrNotReady, r.LabelSet)
 		return
 	}
+	if r.Image != "" {
+		if j.spec.Image, j.planErr = n.image(ctx, r); j.planErr != nil {
+			return
+		}
+	}
 	j.spec.Token, j.hash, j.prefix = n.d.MintToken()
 	if j.spec.Launch, j.planErr = j.scaler.backend.Plan(j.spec); j.spec.Launch == nil {
 		j.spec.Launch = json.RawMessage(noLaunch)
 	}
+}
+
+// image is the job's own image, with what its registry asks for. That is read at each start and never recorded.
+func (n *Node) image(ctx context.Context, r *db.NodeAgentsRow) (*backend.JobImage, error) {
+	login, err := n.d.RegistryLogin(ctx, r.BoundJobID.String)
+	if err != nil {
+		return nil, fmt.Errorf("%w: credentials for the image %s: %w", backend.ErrNotReady, r.Image, err)
+	}
+	return &backend.JobImage{Ref: r.Image, Username: login.Username, Password: login.Password}, nil
 }
 
 // wayHome is how an agent of a scaler reaches the server (AG-2): the scaler's own URL if it has one, else the node's. The socket is an

@@ -164,32 +164,51 @@ func (d *decoder) outputs(v value) map[string]string {
 }
 
 var containerKeys = keys{
-	name: "container", known: []string{"image", "env"},
+	name: "container", known: []string{"image", "env", "credentials"},
 	refused: func(key string) string {
 		switch key {
-		case "credentials", "ports", "volumes", "options":
-			return "this version reads image and env only"
+		case "ports", "volumes", "options":
+			return "volumes and the like are set by the operator, in the label set of scalers.yaml"
 		}
 		return ""
 	},
 }
 
+var credentialKeys = keys{name: "credentials", known: []string{"username", "password"}}
+
 func (d *decoder) container(v value) *lock.Container {
 	c := &lock.Container{}
-	d.warnf(v, "", "%s", warnContainer)
 	if v.n.Kind == scalarKind {
 		c.Image = d.template(v, scopeReady)
 		return c
 	}
 	d.object(v, containerKeys, func(key string, v value) {
-		if key == "image" {
+		switch key {
+		case "image":
 			c.Image = d.template(v, scopeReady)
-		} else {
+		case "env":
 			c.Env = d.env(v, scopeJobEnv)
+		case "credentials":
+			c.Credentials = d.credentials(v)
 		}
 	})
 	if v.n.Kind == mappingKind && c.Image == "" {
 		d.errorf(v, "add image:", "container has no image")
+	}
+	return c
+}
+
+func (d *decoder) credentials(v value) *lock.Credentials {
+	c := &lock.Credentials{}
+	d.object(v, credentialKeys, func(key string, v value) {
+		if key == "username" {
+			c.Username = d.template(v, scopeJobEnv)
+		} else {
+			c.Password = d.template(v, scopeJobEnv)
+		}
+	})
+	if v.n.Kind == mappingKind && (c.Username == "" || c.Password == "") {
+		d.errorf(v, "add both", "credentials need username and password")
 	}
 	return c
 }

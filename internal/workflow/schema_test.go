@@ -128,7 +128,7 @@ func TestSchemaKnowsTheSameKeys(t *testing.T) {
 		"job": {jobKeys, job}, "runs-on": {runsOnKeys, object(job["runs-on"])}, "step": {stepKeys, step},
 		"retry": {retryKeys, object(step["retry"])}, "strategy": {strategyKeys, def("strategy")}, "defaults": {defaultsKeys, def("defaults")},
 		"defaults.run": {defaultsRunKeys, object(def("defaults")["run"])}, "concurrency": {concurrencyKeys, def("concurrency")},
-		"container": {containerKeys, object(job["container"])}, "resources": {resourcesKeys, resources}, "side": {sideKeys, def("side")},
+		"container": {containerKeys, object(job["container"])}, "credentials": {credentialKeys, object(object(job["container"])["credentials"])}, "resources": {resourcesKeys, resources}, "side": {sideKeys, def("side")},
 	} {
 		got, want := sortedKeys(c.props), slices.Sorted(slices.Values(c.keys.known))
 		if !slices.Equal(got, want) {
@@ -162,8 +162,8 @@ func TestDocumentationIsComplete(t *testing.T) {
 	}
 	for field, s := range map[string]scope{
 		"`run-name`, workflow `concurrency`": scopeRun, "`strategy.matrix`": scopeRun,
-		"job `name`, job `continue-on-error`": scopeRunJob, "job `if`": scopeReadyIf, "`runs-on`, job `concurrency`, `container`": scopeReady,
-		"workflow `env`": scopeEnv, "job `env`, `defaults.run`": scopeJobEnv,
+		"job `name`, job `continue-on-error`": scopeRunJob, "job `if`": scopeReadyIf, "`runs-on`, job `concurrency`, `container.image`": scopeReady,
+		"workflow `env`": scopeEnv, "job `env`, `defaults.run`, `container.env`": scopeJobEnv,
 		"step `if`": scopeStepIf, "other step fields": scopeStep, "job `outputs`": scopeOutputs,
 	} {
 		row := "| " + field + " | " + s.Phase + " | " + strings.Join(s.Contexts, ", ") + " | "

@@ -131,11 +131,27 @@ func (v *verifier) job(at string, j *lock.Job, index map[string]int) {
 	v.texts(at+".outputs", j.Outputs, scopeOutputs)
 	v.bare(at+".continueOnError", j.ContinueOnError, scopeRunJob)
 	v.concurrency(at+".concurrency", j.Concurrency, scopeReady)
+	v.container(at+".container", j.Container)
 	if j.MaxParallel < 0 || j.MaxParallel > lock.MaxMatrixCells {
 		v.errorf(at+".maxParallel", "must be 0 to %d", lock.MaxMatrixCells)
 	}
 	for i := range j.Steps {
 		v.step(fmt.Sprintf("%s.steps[%d]", at, i), &j.Steps[i])
+	}
+}
+
+func (v *verifier) container(at string, c *lock.Container) {
+	if c == nil {
+		return
+	}
+	if c.Image == "" {
+		v.errorf(at, "has no image")
+	}
+	v.text(at+".image", c.Image, scopeReady)
+	v.texts(at+".env", c.Env, scopeJobEnv)
+	if c.Credentials != nil {
+		v.text(at+".credentials.username", c.Credentials.Username, scopeJobEnv)
+		v.text(at+".credentials.password", c.Credentials.Password, scopeJobEnv)
 	}
 }
 

@@ -59,6 +59,7 @@ type Config struct {
 	StepTimeout time.Duration
 	Exclusive   bool // see exec.Options
 	NoCgroup    bool
+	JobImage    bool             // it runs in the image that the job asks for
 	Ask         stepcall.Handler // where steps' requests go; nil: they have no way back
 	Executable  string           // what "kici" is inside a step; "" puts none on their PATH
 	// Fill, if not nil, puts the repository into the workspace instead of git: what it says goes into the log.

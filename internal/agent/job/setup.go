@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -43,8 +42,8 @@ func (j *Job) prepare(log *spool.Step) (kind string, err error) {
 	if err := j.decode(); err != nil {
 		return InitSpec, err
 	}
-	if j.def.Container != nil {
-		return InitSpec, errors.New("this agent cannot run a job in a container yet: remove container from the job")
+	if c := j.def.Container; c != nil && !j.cfg.JobImage {
+		return InitSpec, fmt.Errorf("the job asks for the image %s, and this agent was not started in it", c.Image)
 	}
 	if err := j.directories(); err != nil {
 		return InitWorkspace, err

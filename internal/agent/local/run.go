@@ -212,6 +212,8 @@ func (r *Runner) evaluate(i int, needs []plan.Need) {
 		r.fail(i, out.Failure.Category, out.Failure.Message)
 	case out.Skip != "":
 		j.end(ci.JobSkipped, out.Skip, r.now())
+	case out.Image != "":
+		r.fail(i, plan.InitContainer, fmt.Sprintf("this job asks for the image %s, and jobs run here as processes of this machine: push it to a server with a scaler of type container, or remove container: from the job", out.Image))
 	default:
 		j.Status, j.Labels, j.ready, j.Why = ci.JobQueued, out.Labels, true, waitsForPlace
 	}

@@ -113,8 +113,8 @@ func TestNeedsConditionsAndVerdict(t *testing.T) {
 			map[string]ci.JobStatus{"m (2)": ci.JobFailed},
 			"m (1)=success m (2)=failed n=skipped", ci.RunFailed, "m (2): failed",
 		},
-		"a container is refused as on a server": {
-			"  a: {container: alpine" + tail + "  b: {name: b" + tail, nil, "a=failed b=success", ci.RunFailed, "container image",
+		"an image is refused: jobs are processes here": {
+			"  a: {container: alpine" + tail + "  b: {name: b" + tail, nil, "a=failed b=success", ci.RunFailed, "the image alpine",
 		},
 		"a matrix that cannot be expanded": {
 			"  a: {strategy: {matrix: {v: '${{ fromJSON(''nonsense'') }}'}}" + tail + "  b: {needs: a" + tail, nil, "a=failed b=skipped", ci.RunFailed, "matrix",

@@ -13,7 +13,7 @@ import (
 const dispatchAgents = `-- name: DispatchAgents :many
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
   g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
-  g.label_set, g.registered_at,
+  g.label_set, g.registered_at, g.image,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
@@ -42,6 +42,7 @@ type DispatchAgentsRow struct {
 	RestUntil       sql.NullInt64
 	LabelSet        string
 	RegisteredAt    sql.NullInt64
+	Image           string
 	JobID           sql.NullString
 	BoundFinishedAt sql.NullInt64
 	BoundAgentID    sql.NullString
@@ -79,6 +80,7 @@ func (q *Queries) DispatchAgents(ctx context.Context) ([]DispatchAgentsRow, erro
 			&i.RestUntil,
 			&i.LabelSet,
 			&i.RegisteredAt,
+			&i.Image,
 			&i.JobID,
 			&i.BoundFinishedAt,
 			&i.BoundAgentID,
@@ -339,12 +341,12 @@ const dispatchLaunch = `-- name: DispatchLaunch :exec
 INSERT INTO agents (
   id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli,
   mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id,
-  link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining
+  link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, image
 ) VALUES (
   $1, $2, $3, $4, $5, 'requested', $6,
   $7, $8, $9, $10, $11,
   $12, $13, NULL, '', $14, $14, $15, NULL, '', '',
-  NULL, NULL, NULL, '', '', 0, '', '', '', '', 0, FALSE
+  NULL, NULL, NULL, '', '', 0, '', '', '', '', 0, FALSE, $16
 )
 `
 
@@ -364,6 +366,7 @@ type DispatchLaunchParams struct {
 	BoundJobID      sql.NullString
 	Now             int64
 	RegisterBy      sql.NullInt64
+	Image           string
 }
 
 func (q *Queries) DispatchLaunch(ctx context.Context, arg DispatchLaunchParams) error {
@@ -383,6 +386,7 @@ func (q *Queries) DispatchLaunch(ctx context.Context, arg DispatchLaunchParams) 
 		arg.BoundJobID,
 		arg.Now,
 		arg.RegisterBy,
+		arg.Image,
 	)
 	return err
 }
@@ -601,7 +605,7 @@ func (q *Queries) DispatchShapeKeys(ctx context.Context) ([]string, error) {
 }
 
 const dispatchShapeSample = `-- name: DispatchShapeSample :one
-SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes FROM execution_jobs
+SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, image FROM execution_jobs
 WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 LIMIT 1
 `
 
@@ -613,6 +617,7 @@ type DispatchShapeSampleRow struct {
 	MemBytes      int64
 	CpuLimitMilli int64
 	MemLimitBytes int64
+	Image         string
 }
 
 func (q *Queries) DispatchShapeSample(ctx context.Context, shape string) (DispatchShapeSampleRow, error) {
@@ -626,6 +631,7 @@ func (q *Queries) DispatchShapeSample(ctx context.Context, shape string) (Dispat
 		&i.MemBytes,
 		&i.CpuLimitMilli,
 		&i.MemLimitBytes,
+		&i.Image,
 	)
 	return i, err
 }

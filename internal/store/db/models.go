@@ -74,6 +74,7 @@ type Agent struct {
 	Draining        bool
 	RestUntil       sql.NullInt64
 	LostInstance    string
+	Image           string
 }
 
 type AgentToken struct {
@@ -263,6 +264,7 @@ type ExecutionJob struct {
 	ReportSeq         int64
 	LockJob           string
 	Outputs           string
+	Image             string
 }
 
 type ExecutionJobNeed struct {

@@ -207,7 +207,7 @@ func (q *Queries) EndRun(ctx context.Context, arg EndRunParams) (int64, error) {
 
 const enqueueJob = `-- name: EnqueueJob :execrows
 UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = COALESCE(ready_at, $2), queued_at = $2, queue_deadline_at = $3,
-  labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10
+  labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10, image = $11
 WHERE id = $1 AND ((status = 'pending' AND needs_satisfied = FALSE) OR status = 'held')
 `
 
@@ -222,6 +222,7 @@ type EnqueueJobParams struct {
 	CpuLimitMilli   int64
 	MemLimitBytes   int64
 	Shape           string
+	Image           string
 }
 
 func (q *Queries) EnqueueJob(ctx context.Context, arg EnqueueJobParams) (int64, error) {
@@ -236,6 +237,7 @@ func (q *Queries) EnqueueJob(ctx context.Context, arg EnqueueJobParams) (int64, 
 		arg.CpuLimitMilli,
 		arg.MemLimitBytes,
 		arg.Shape,
+		arg.Image,
 	)
 	if err != nil {
 		return 0, err
@@ -523,12 +525,14 @@ func (q *Queries) InsertRunNeeds(ctx context.Context, arg InsertRunNeedsParams) 
 }
 
 const jobAndItsRun = `-- name: JobAndItsRun :one
-SELECT r.id, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
+SELECT r.id, r.org_id, r.trust_tier, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
 FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = $1
 `
 
 type JobAndItsRunRow struct {
 	ID         string
+	OrgID      string
+	TrustTier  string
 	Number     int64
 	Repo       string
 	Workflow   string
@@ -545,6 +549,8 @@ func (q *Queries) JobAndItsRun(ctx context.Context, id string) (JobAndItsRunRow,
 	var i JobAndItsRunRow
 	err := row.Scan(
 		&i.ID,
+		&i.OrgID,
+		&i.TrustTier,
 		&i.Number,
 		&i.Repo,
 		&i.Workflow,

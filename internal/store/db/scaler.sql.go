@@ -41,7 +41,7 @@ func (q *Queries) NodeAgentGone(ctx context.Context, now int64, iD string) (int6
 const nodeAgents = `-- name: NodeAgents :many
 
 SELECT id, org_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes,
-  bound_job_id, launch, requested_at, state_at, register_by, registered_at, session_id, gone_reason, delete_attempts, jobs_done
+  bound_job_id, launch, requested_at, state_at, register_by, registered_at, session_id, gone_reason, delete_attempts, jobs_done, image
 FROM agents WHERE node_id = $1 AND state <> 'gone' ORDER BY requested_at, id
 `
 
@@ -68,6 +68,7 @@ type NodeAgentsRow struct {
 	GoneReason      string
 	DeleteAttempts  int64
 	JobsDone        int64
+	Image           string
 }
 
 // The node's loop (internal/scaler) over the ledger of agents. Names start with Node.
@@ -103,6 +104,7 @@ func (q *Queries) NodeAgents(ctx context.Context, nodeID string) ([]NodeAgentsRo
 			&i.GoneReason,
 			&i.DeleteAttempts,
 			&i.JobsDone,
+			&i.Image,
 		); err != nil {
 			return nil, err
 		}

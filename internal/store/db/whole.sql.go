@@ -290,7 +290,7 @@ func (q *Queries) RegistrationsOfOrg(ctx context.Context, orgID string) ([]Workf
 }
 
 const wholeAgent = `-- name: WholeAgent :one
-SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance FROM agents WHERE id = $1
+SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image FROM agents WHERE id = $1
 `
 
 func (q *Queries) WholeAgent(ctx context.Context, id string) (Agent, error) {
@@ -333,12 +333,13 @@ func (q *Queries) WholeAgent(ctx context.Context, id string) (Agent, error) {
 		&i.Draining,
 		&i.RestUntil,
 		&i.LostInstance,
+		&i.Image,
 	)
 	return i, err
 }
 
 const wholeAgents = `-- name: WholeAgents :many
-SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance FROM agents ORDER BY requested_at, id
+SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image FROM agents ORDER BY requested_at, id
 `
 
 func (q *Queries) WholeAgents(ctx context.Context) ([]Agent, error) {
@@ -387,6 +388,7 @@ func (q *Queries) WholeAgents(ctx context.Context) ([]Agent, error) {
 			&i.Draining,
 			&i.RestUntil,
 			&i.LostInstance,
+			&i.Image,
 		); err != nil {
 			return nil, err
 		}
@@ -537,7 +539,7 @@ func (q *Queries) WholeEvents(ctx context.Context) ([]KiciEvent, error) {
 }
 
 const wholeJobs = `-- name: WholeJobs :many
-SELECT id, run_id, org_id, idx, name, base_name, display_name, status, matrix, fanout_index, fanout_total, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, shape, needs_satisfied, continue_on_error, allowed_failure, timeout_ms, queue_deadline_at, attempt, dispatch_attempts, agent_id, unroutable_since, provisioning_error, created_at, ready_at, queued_at, started_at, finished_at, heartbeat_at, recover_by, cancel_reason, cancel_force, error, init_failure, kill_method, log_bytes, report_seq, lock_job, outputs FROM execution_jobs WHERE run_id = $1 ORDER BY idx
+SELECT id, run_id, org_id, idx, name, base_name, display_name, status, matrix, fanout_index, fanout_total, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, shape, needs_satisfied, continue_on_error, allowed_failure, timeout_ms, queue_deadline_at, attempt, dispatch_attempts, agent_id, unroutable_since, provisioning_error, created_at, ready_at, queued_at, started_at, finished_at, heartbeat_at, recover_by, cancel_reason, cancel_force, error, init_failure, kill_method, log_bytes, report_seq, lock_job, outputs, image FROM execution_jobs WHERE run_id = $1 ORDER BY idx
 `
 
 func (q *Queries) WholeJobs(ctx context.Context, runID string) ([]ExecutionJob, error) {
@@ -594,6 +596,7 @@ func (q *Queries) WholeJobs(ctx context.Context, runID string) ([]ExecutionJob, 
 			&i.ReportSeq,
 			&i.LockJob,
 			&i.Outputs,
+			&i.Image,
 		); err != nil {
 			return nil, err
 		}

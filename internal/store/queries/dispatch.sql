@@ -15,7 +15,7 @@ ORDER BY s.node_id, s.position, s.name;
 -- The order is computed so that no index has it: that of the live agents is the one to use, however many there were.
 SELECT g.id, g.org_id, g.node_id, g.scaler, g.type, g.state, g.labels, g.mandatory_labels, g.cpu_milli, g.mem_bytes,
   g.cpu_limit_milli, g.mem_limit_bytes, g.bound_job_id, g.instance_id, g.session_id, g.link_lost_at, g.draining, g.rest_until,
-  g.label_set, g.registered_at,
+  g.label_set, g.registered_at, g.image,
   a.job_id, b.finished_at AS bound_finished_at, b.agent_id AS bound_agent_id, b.id AS bound_exists
 FROM agents g
 LEFT JOIN assignments a ON a.agent_id = g.id AND a.ended_at IS NULL
@@ -45,7 +45,7 @@ SELECT id, run_id, queued_at FROM execution_jobs
 WHERE status = 'queued' AND agent_id IS NULL AND shape = sqlc.arg(shape) ORDER BY queued_at, id LIMIT CAST(sqlc.arg(max_rows) AS INTEGER);
 
 -- name: DispatchShapeSample :one
-SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes FROM execution_jobs
+SELECT org_id, labels, exclude_labels, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, image FROM execution_jobs
 WHERE status = 'queued' AND agent_id IS NULL AND shape = $1 LIMIT 1;
 
 -- name: DispatchHolder :one
@@ -89,12 +89,12 @@ SELECT COUNT(*) FROM cluster_instances i WHERE i.instance_id = sqlc.arg(node_id)
 INSERT INTO agents (
   id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli,
   mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id,
-  link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining
+  link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, image
 ) VALUES (
   sqlc.arg(id), sqlc.arg(org_id), sqlc.arg(node_id), sqlc.arg(scaler), sqlc.arg(type), 'requested', sqlc.arg(labels),
   sqlc.arg(mandatory_labels), sqlc.arg(label_set), sqlc.arg(cpu_milli), sqlc.arg(mem_bytes), sqlc.arg(cpu_limit_milli),
   sqlc.arg(mem_limit_bytes), sqlc.narg(bound_job_id), NULL, '', sqlc.arg(now), sqlc.arg(now), sqlc.arg(register_by), NULL, '', '',
-  NULL, NULL, NULL, '', '', 0, '', '', '', '', 0, FALSE
+  NULL, NULL, NULL, '', '', 0, '', '', '', '', 0, FALSE, sqlc.arg(image)
 );
 
 -- name: DispatchWithdraw :execrows

@@ -140,7 +140,7 @@ WHERE n.job_id = $1 ORDER BY u.idx;
 
 -- name: EnqueueJob :execrows
 UPDATE execution_jobs SET status = 'queued', needs_satisfied = TRUE, ready_at = COALESCE(ready_at, $2), queued_at = $2, queue_deadline_at = $3,
-  labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10
+  labels = $4, exclude_labels = $5, cpu_milli = $6, mem_bytes = $7, cpu_limit_milli = $8, mem_limit_bytes = $9, shape = $10, image = $11
 WHERE id = $1 AND ((status = 'pending' AND needs_satisfied = FALSE) OR status = 'held');
 
 -- name: StartJob :execrows
@@ -262,5 +262,5 @@ SELECT id, cancelling_at FROM execution_runs WHERE status = 'cancelling' AND fin
 ORDER BY id LIMIT 200;
 
 -- name: JobAndItsRun :one
-SELECT r.id, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
+SELECT r.id, r.org_id, r.trust_tier, r.number, r.repo, r.workflow, r.actor, r.run_attempt, r.event, r.inputs, j.lock_job, j.matrix
 FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = $1;

@@ -2,7 +2,7 @@
 
 -- name: NodeAgents :many
 SELECT id, org_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes,
-  bound_job_id, launch, requested_at, state_at, register_by, registered_at, session_id, gone_reason, delete_attempts, jobs_done
+  bound_job_id, launch, requested_at, state_at, register_by, registered_at, session_id, gone_reason, delete_attempts, jobs_done, image
 FROM agents WHERE node_id = sqlc.arg(node_id) AND state <> 'gone' ORDER BY requested_at, id;
 
 -- name: NodeStartAgent :execrows

@@ -148,10 +148,17 @@ type Matrix struct {
 	ExcludeExpression string `json:"excludeExpression,omitempty"` // likewise
 }
 
-// Container is a job's own image (D9: refused at run time until a container backend exists).
+// Container is a job's own image: its agent is started in it (CT-10).
 type Container struct {
-	Image string            `json:"image"`
-	Env   map[string]string `json:"env,omitempty"`
+	Image       string            `json:"image"`
+	Env         map[string]string `json:"env,omitempty"` // below the workflow's and the job's
+	Credentials *Credentials      `json:"credentials,omitempty"`
+}
+
+// Credentials open the registry of an image. Both are expressions, evaluated by the server when the agent is started.
+type Credentials struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
 }
 
 // Step is one step.
