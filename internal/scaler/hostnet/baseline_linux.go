@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
 // Docker's and the usual firewalls' chains stand at 0: what agents may not do is dropped before anything there could accept it, and what
@@ -25,12 +26,15 @@ func (k *kernel) baseline(s Support) []chain {
 			{"no agent reaches another", concat(inSet(nameIn, bridges(k.ip)), inSet(nameOut, bridges(k.ip)), drop())},
 			{"what an agent reaches through the host", lookupAgent(k.forward)},
 			{"no agent has this address", concat(inSet(nameIn, bridges(k.ip)), drop())},
+			{"no agent is behind this interface", concat(inSet(network(sourceOffset), subnets(k.ip)), drop())},
 			{"answers to agents", concat(inSet(nameOut, bridges(k.ip)), established(), pass())},
 			{"nobody opens connections to agents", concat(inSet(nameOut, bridges(k.ip)), drop())},
 		}},
 		{k.hooked(k.ip, "input", nftables.ChainHookInput, beforeFilter), []chainRule{
 			{"what an agent reaches on the host", lookupAgent(k.input)},
 			{"no agent has this address", concat(inSet(nameIn, bridges(k.ip)), drop())},
+			{"the host speaks to itself", concat([]expr.Any{nameIn(reg1), equal(ifname("lo"))}, pass())},
+			{"no agent is behind this interface", concat(inSet(network(sourceOffset), subnets(k.ip)), drop())},
 		}},
 		{k.hooked(k.ip6, "prerouting", nftables.ChainHookPrerouting, rawIPv6), []chainRule{
 			{"agents have no IPv6 (NET-12)", concat(inSet(nameIn, bridges(k.ip6)), drop())},
@@ -48,10 +52,10 @@ func (k *kernel) betweenPorts(s Support) []chainRule {
 	const arpSender, arpTarget = 14, 24 // in an ARP packet of IPv4 over Ethernet
 	return append(
 		rules,
-		chainRule{"IPv4 from an agent to an agent", concat(protocol(etherIPv4), inSet(network(sourceOffset), k.subnets), drop())},
-		chainRule{"IPv4 to an agent from an agent", concat(protocol(etherIPv4), inSet(network(destinationOffset), k.subnets), drop())},
-		chainRule{"ARP from an agent to an agent", concat(protocol(etherARP), inSet(network(arpSender), k.subnets), drop())},
-		chainRule{"ARP to an agent from an agent", concat(protocol(etherARP), inSet(network(arpTarget), k.subnets), drop())},
+		chainRule{"IPv4 from an agent to an agent", concat(protocol(etherIPv4), inSet(network(sourceOffset), subnets(k.bridge)), drop())},
+		chainRule{"IPv4 to an agent from an agent", concat(protocol(etherIPv4), inSet(network(destinationOffset), subnets(k.bridge)), drop())},
+		chainRule{"ARP from an agent to an agent", concat(protocol(etherARP), inSet(network(arpSender), subnets(k.bridge)), drop())},
+		chainRule{"ARP to an agent from an agent", concat(protocol(etherARP), inSet(network(arpTarget), subnets(k.bridge)), drop())},
 	)
 }
 
@@ -62,13 +66,11 @@ func (k *kernel) hooked(t *nftables.Table, name string, hook *nftables.ChainHook
 
 // lacksBaseline reports whether anything of a bridge's baseline is missing or is something else.
 func (k *kernel) lacksBaseline(b Bridge, s Support) (bool, error) {
-	subnets, err := k.elements(k.subnets)
-	if err != nil || !hasKey(subnets, hostAddress(b.Subnet.Masked().Addr())) {
-		return true, err
-	}
-	for _, t := range []*nftables.Table{k.ip, k.ip6, k.bridge} {
-		elements, err := k.elements(bridges(t))
-		if err != nil || !hasKey(elements, ifname(b.Name)) {
+	for set, key := range map[*nftables.Set][]byte{
+		bridges(k.ip): ifname(b.Name), bridges(k.ip6): ifname(b.Name), bridges(k.bridge): ifname(b.Name),
+		subnets(k.ip): hostAddress(b.Subnet.Masked().Addr()), subnets(k.bridge): hostAddress(b.Subnet.Masked().Addr()),
+	} {
+		if elements, err := k.elements(set); err != nil || !hasKey(elements, key) {
 			return true, err
 		}
 	}
@@ -100,8 +102,10 @@ func (k *kernel) putBaseline(b Bridge, s Support) error {
 	if err := k.conn.AddSet(k.transports, []nftables.SetElement{{Key: []byte{protoTCP}}, {Key: []byte{protoUDP}}}); err != nil {
 		return err
 	}
-	if err := k.conn.AddSet(k.subnets, interval(b.Subnet)); err != nil {
-		return err
+	for _, t := range []*nftables.Table{k.ip, k.bridge} {
+		if err := k.conn.AddSet(subnets(t), interval(b.Subnet)); err != nil {
+			return err
+		}
 	}
 	for _, c := range k.baseline(s) {
 		k.putChain(c)

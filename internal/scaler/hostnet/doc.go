@@ -2,8 +2,8 @@
 // containers and microVMs use it alike.
 //
 // What it makes fails closed. One transaction puts a baseline around a bridge: what comes from it is looked up by bridge and source
-// address in a map of agents, and dropped when it is not there; what would open a connection to an agent is dropped; frames from one
-// port of the bridge to another are dropped, and so is IPv6. Giving an agent its rules is another transaction: two chains, for what it
+// address in a map of agents, and dropped when it is not there, as is what comes from its network by another interface; what would open
+// a connection to an agent is dropped; frames from one port of the bridge to another are dropped, and so is IPv6. Giving an agent its rules is another transaction: two chains, for what it
 // reaches through the host and on the host, and an entry in the maps. So an agent can send nothing before its rules are there, and no
 // moment is more open than the end (NET-7).
 //

@@ -15,7 +15,6 @@ type names struct {
 
 	forward, input *nftables.Set // bridge and source address → the agent's chain
 	transports     *nftables.Set // TCP and UDP
-	subnets        *nftables.Set // of bridges, for the bridge family
 }
 
 // placeType is the key of the maps of agents.
@@ -39,13 +38,17 @@ func newNames(table string) names {
 		forward:    agents("agents_forward"),
 		input:      agents("agents_input"),
 		transports: &nftables.Set{Table: ip, Name: "transports", ID: someID, KeyType: nftables.TypeInetProto},
-		subnets:    &nftables.Set{Table: bridge, Name: "subnets", ID: someID, Interval: true, KeyType: nftables.TypeIPAddr, KeyByteOrder: binaryutil.BigEndian},
 	}
 }
 
 // bridges is the set of names of bridges; each family has its own.
 func bridges(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: t, Name: "bridges", ID: someID, KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian}
+}
+
+// subnets is the set of the bridges' networks.
+func subnets(t *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: t, Name: "subnets", ID: someID, Interval: true, KeyType: nftables.TypeIPAddr, KeyByteOrder: binaryutil.BigEndian}
 }
 
 // agentChains are what one agent has.

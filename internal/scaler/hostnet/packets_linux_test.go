@@ -121,6 +121,28 @@ func TestAnAddressOfItsOwnChoosing(t *testing.T) {
 	expect(t, w.one)
 }
 
+// TestABridgeOfAnotherName: when a caller has the bridge's name wrong, its agents reach nothing, rather than everything; the host's own
+// traffic from that network goes on.
+func TestABridgeOfAnotherName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.open(t, me)
+	wrong := testBridge
+	wrong.Name = "br-wrong"
+	err := n.Apply(t.Context(), wrong, Rules{
+		Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes("0.0.0.0/0"), HostAccess: []netpolicy.Access{{To: netpolicy.Anywhere}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := reached(w.one.reach(append(at(internet, someport), append(at(corp, someport), at(gateway, someport)...)...))); len(got) > 0 {
+		t.Errorf("reached: %v", got)
+	}
+	if !w.host.reaches("tcp", gateway, someport) || !w.host.reaches("tcp", internet, someport) {
+		t.Error("the host does not reach itself or the internet")
+	}
+}
+
 // TestAgentsCannotReachEachOther is NET-11, with and without br_netfilter, which shows bridged frames to the IPv4 hooks.
 func TestAgentsCannotReachEachOther(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,8 @@ func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
 		"the map's entries":  func(c *nftables.Conn) { c.FlushSet(n.names.forward) },
 		"the other map's":    func(c *nftables.Conn) { c.FlushSet(n.names.input) },
 		"the bridge's name":  func(c *nftables.Conn) { c.FlushSet(bridges(n.names.ip)) },
-		"the subnet":         func(c *nftables.Conn) { c.FlushSet(n.names.subnets) },
+		"the subnet":         func(c *nftables.Conn) { c.FlushSet(subnets(n.names.bridge)) },
+		"the other subnet":   func(c *nftables.Conn) { c.FlushSet(subnets(n.names.ip)) },
 		"a rule too many": func(c *nftables.Conn) {
 			c.AddRule(&nftables.Rule{Table: n.names.ip, Chain: forward, Exprs: pass()})
 		},
