@@ -121,7 +121,15 @@ func (g *engine) confine(ctx context.Context, id string, l launch) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrInfra, err)
 	}
+	name, err := bridgeWith(agentGateway)
+	if err != nil {
+		return fmt.Errorf("%w: the agent cannot be isolated: %w", backend.ErrRefused, err)
+	}
 	g.mu.Lock()
+	if g.network.Name != name {
+		g.log.Warn("the network of agents has another interface than expected", "interface", name, "expected", g.network.Name)
+		g.network.Name = name
+	}
 	b := g.network
 	g.mu.Unlock()
 	g.ruling.Lock()

@@ -1,9 +1,13 @@
 package container
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/network"
@@ -31,22 +35,36 @@ var (
 	agentGateway = netip.MustParseAddr("172.30.0.1")
 )
 
-// ensureNetwork finds the network by its exact name, or makes it; somebody else may do so at the same time (XS-78).
+// networkPatience is how long a network that somebody else is making may take until it can be seen.
+const networkPatience = 5 * time.Second
+
+// ensureNetwork finds the network by its exact name, or makes it. Somebody else may do so at the same time (XS-78), of which each engine
+// complains in its own way; so after any complaint it is looked for again.
 func (g *engine) ensureNetwork(ctx context.Context) (bridge, error) {
 	have, found, err := g.findNetwork(ctx)
 	if err == nil && !found {
-		_, err = g.api.NetworkCreate(ctx, networkName, g.networkOptions())
-		if err == nil || cerrdefs.IsConflict(err) {
+		_, failed := g.api.NetworkCreate(ctx, networkName, g.networkOptions())
+		for deadline := time.Now().Add(networkPatience); ; {
 			have, found, err = g.findNetwork(ctx)
+			if err != nil || found || time.Now().After(deadline) || failed == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return bridge{}, context.Cause(ctx)
+			case <-time.After(networkPatience / 50):
+			}
 		}
 		if err == nil && !found {
-			err = fmt.Errorf("it is not there after it was made")
+			err = cmp.Or(failed, errors.New("it is not there after it was made"))
 		}
 	}
 	if err != nil {
 		return bridge{}, fmt.Errorf("network %s of %s: %w", networkName, g.at, err)
 	}
-	return fitting(have)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return fitting(have, g.podman)
 }
 
 func (g *engine) networkOptions() client.NetworkCreateOptions {
@@ -82,7 +100,7 @@ func (g *engine) findNetwork(ctx context.Context) (have network.Inspect, found b
 }
 
 // fitting refuses a network that somebody made otherwise (CT-6): the rules would not hold for it.
-func fitting(n network.Inspect) (bridge, error) {
+func fitting(n network.Inspect, podman bool) (bridge, error) {
 	wrong := ""
 	switch {
 	case len(n.IPAM.Config) != 1 || n.IPAM.Config[0].Subnet != agentSubnet || n.IPAM.Config[0].Gateway != agentGateway:
@@ -96,8 +114,33 @@ func fitting(n network.Inspect) (bridge, error) {
 		return bridge{}, fmt.Errorf("there is a network %s already, and %s: remove it, then it is made anew", networkName, wrong)
 	}
 	name := n.Options[optionInterface]
-	if name == "" {
+	switch {
+	case name != "":
+	case podman: // it keeps the option to itself
+		name = podmanInterface
+	default:
 		name = interfacePrefix + n.ID[:min(interfaceIDBytes, len(n.ID))]
 	}
 	return bridge{Name: name, Subnet: agentSubnet, Gateway: agentGateway}, nil
+}
+
+// bridgeWith is the name of the interface of this machine that has an address: what the engine really made. What it was asked for, and what
+// it says, may be something else, and rules for another name would hold nobody back.
+func bridgeWith(addr netip.Addr) (string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it went meanwhile
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == addr {
+				return i.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface of this machine has address %s: is the engine in another network namespace, as rootless ones are", addr)
 }

@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -22,7 +23,25 @@ func main() {
 		fmt.Println(err)
 		os.Exit(42)
 	}
+	for target := range strings.FieldsSeq(os.Getenv("TARGETS")) {
+		result := "open"
+		conn, err := net.DialTimeout("tcp", target, time.Second)
+		if err != nil {
+			result = "closed"
+		} else {
+			_ = conn.Close()
+		}
+		fmt.Println(target, "is", result)
+	}
+	fmt.Println("ready")
 	switch os.Getenv("HELPER") {
+	case "listen":
+		l, err := net.Listen("tcp", ":7777")
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(43)
+		}
+		defer l.Close()
 	case "die":
 		for i := range 100 {
 			fmt.Println("line", i)
