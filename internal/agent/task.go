@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -106,6 +107,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	host, _ := os.Hostname()
 	j := cfg.Perform(job.Config{
 		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout,
+		Source:    func(ctx context.Context) (io.ReadCloser, error) { return t.agent.link.FetchSource(ctx, spec.JobID) },
 		Exclusive: cfg.Process, JobImage: cfg.JobImage, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
 	})
 	t.attach(j, sp)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/dispatch"
 	"github.com/kici-go/kici/internal/fleet"
+	"github.com/kici-go/kici/internal/git"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/logs"
 	"github.com/kici-go/kici/internal/obs"
@@ -81,6 +83,20 @@ func (a agentLogs) Finish(at fleet.LogPosition) { a.store.Finish(jobOf(at)) }
 
 // Bytes is how much is stored of a job.
 func (a agentLogs) Bytes(at fleet.LogPosition) int64 { return a.store.Bytes(jobOf(at)) }
+
+// archivesFolder keeps commits while agents get them.
+const archivesFolder = "archives"
+
+// archive writes the files of a commit for an agent that has no git.
+func (s *Server) archive(ctx context.Context, c fleet.Clone, sha, ref string, w io.Writer) error {
+	dir := s.data.File(archivesFolder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return git.Archive{
+		Remote: git.Remote{URL: c.URL, Username: c.Username, Password: c.Password, SSHKey: c.SSHKey, KnownHosts: c.KnownHosts}, SHA: sha, Ref: ref, TempDir: dir,
+	}.Write(ctx, w)
+}
 
 // agentClones is the fleet's view of ingress.
 type agentClones struct{ sources *ingress.Service }

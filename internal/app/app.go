@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -350,9 +351,12 @@ func (s *Server) openRooms(context.Context) error {
 		Env: s.env, Log: s.log,
 	})
 	s.tuning.Fleet.AckFor = s.ackTimeout
+	if err := os.RemoveAll(s.data.File(archivesFolder)); err != nil { // of a process that was killed
+		return err
+	}
 	s.fleet = fleet.New(fleet.Deps{
 		Store: s.store, InstanceID: s.data.InstanceID(), Reports: agentReports(s.runs), Losses: s.runs, Logs: agentLogs{s.logs},
-		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Events: stepEvents{s.events}, Jobs: stepJobs{s.runs}, Metrics: s.metrics, Env: s.env, Log: s.log,
+		Contexts: s.runs, Secrets: s.secrets, Clones: agentClones{s.ingress}, Archive: s.archive, Events: stepEvents{s.events}, Jobs: stepJobs{s.runs}, Metrics: s.metrics, Env: s.env, Log: s.log,
 		Settings: s.tuning.Fleet,
 	})
 	s.openPeriodic()

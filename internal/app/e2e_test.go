@@ -531,3 +531,33 @@ func TestE2ELogBurst(t *testing.T) {
 		t.Errorf("%d lines, run %s", next-1, d.Status)
 	}
 }
+
+// An agent that has no git gets the files from the server (CT-11).
+func TestE2EWithoutGit(t *testing.T) {
+	path := t.TempDir()
+	for _, name := range []string{"bash", "cat", "ls"} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Skipf("SKIPPED: no %s", name)
+		}
+		if err := os.Symlink(program, filepath.Join(path, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, func(o *Options) { o.Environ = append(os.Environ(), "PATH="+path) })
+	d := w.ended(w.startRun("ci"))
+	for _, j := range d.Jobs {
+		if j.Name != "build" {
+			continue
+		}
+		if text := w.log(d.ID, j.ID, 0); j.Status != "success" || !strings.Contains(text, "there is no git here") {
+			t.Errorf("%s: %s\n%s", j.Status, j.Error, text)
+		}
+		if text := w.log(d.ID, j.ID, 1); !strings.Contains(text, "read me") {
+			t.Errorf("%s", text)
+		}
+	}
+	if left, err := os.ReadDir(w.file("data", archivesFolder)); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}

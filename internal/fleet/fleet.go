@@ -128,8 +128,9 @@ type Deps struct {
 	Contexts   contexts
 	Secrets    secrets
 	Clones     clones
-	Events     EventEmitter // of steps
-	Jobs       JobAdder     // of steps
+	Archive    func(ctx context.Context, c Clone, sha, ref string, w io.Writer) error // writes a tar of a commit
+	Events     EventEmitter                                                           // of steps
+	Jobs       JobAdder                                                               // of steps
 	Metrics    *obs.Metrics
 	Env        service.Env
 	Log        *slog.Logger
@@ -142,6 +143,8 @@ type Fleet struct {
 	wake  *service.Wake
 	beats beats
 	turns turns
+
+	archives chan struct{} // takes one for each archive that is being sent
 
 	wg      sync.WaitGroup // goroutines of sessions
 	sockets atomic.Int64
@@ -159,16 +162,17 @@ type Fleet struct {
 func New(d Deps) *Fleet {
 	d.Log = d.Log.With("component", "fleet")
 	return &Fleet{
-		Deps: d, wake: service.NewWake(), beats: beats{pending: map[jobKey]*session{}}, turns: newTurns(),
+		Deps: d, wake: service.NewWake(), beats: beats{pending: map[jobKey]*session{}}, turns: newTurns(), archives: make(chan struct{}, archivesAtOnce),
 		all: map[*session]struct{}{}, byAgent: map[string]*session{},
 	}
 }
 
-// Handler serves the socket and the two routes of agents, below the base path.
+// Handler serves the socket and the routes of agents, below the base path.
 func (f *Fleet) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+wire.PathSocket, f.socket)
 	mux.HandleFunc("GET "+wire.PathJob, f.jobSpec)
+	mux.HandleFunc("GET "+wire.PathSource, f.jobSource)
 	mux.HandleFunc("POST "+wire.PathLog, f.appendLog)
 	return mux
 }

@@ -19,17 +19,8 @@ import (
 // jobSpec answers the holder of a job's open assignment with all that it needs to run the job.
 func (f *Fleet) jobSpec(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	agentID, err := f.caller(r)
+	row, err := f.heldJob(r)
 	if err != nil {
-		f.fail(w, r, err)
-		return
-	}
-	row, err := f.Store.Read().FleetJobSpec(ctx, r.PathValue("job"))
-	switch {
-	case errors.Is(err, sql.ErrNoRows), err == nil && row.AgentID != agentID:
-		f.fail(w, r, errNotYours)
-		return
-	case err != nil:
 		f.fail(w, r, err)
 		return
 	}
@@ -46,6 +37,19 @@ func (f *Fleet) jobSpec(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusOK, spec)
+}
+
+// heldJob is the job of a request, whose open assignment the caller must hold.
+func (f *Fleet) heldJob(r *http.Request) (row db.FleetJobSpecRow, err error) {
+	agentID, err := f.caller(r)
+	if err != nil {
+		return row, err
+	}
+	row, err = f.Store.Read().FleetJobSpec(r.Context(), r.PathValue("job"))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && row.AgentID != agentID {
+		return row, errNotYours
+	}
+	return row, err
 }
 
 // initFailure ends a job that cannot be described to its agent.

@@ -45,6 +45,7 @@ type rig struct {
 	offset  atomic.Int64 // of the clock
 	secrets fakeSecrets
 	rooms   fakeRooms
+	archive func(w io.Writer) error // what an archive is
 	stop    func()
 }
 
@@ -58,6 +59,14 @@ type fakeClones struct{}
 
 func (fakeClones) CloneFor(context.Context, string, string) (Clone, error) {
 	return Clone{URL: "/srv/repo.git", Username: "u", Password: "p", SSHKey: "k", KnownHosts: "h"}, nil
+}
+
+// sources stands for the repository.
+func (r *rig) sources(_ context.Context, c Clone, sha, ref string, w io.Writer) error {
+	if c.Password != "p" || sha != strings.Repeat("a", 40) || ref != "refs/heads/main" {
+		r.t.Errorf("archive of %+v %s %s", c, sha, ref)
+	}
+	return r.archive(w)
 }
 
 func runReports(runs *run.Service) NewBatch {
@@ -122,7 +131,7 @@ func (r *rig) start(s Settings) {
 	r.t.Helper()
 	r.fleet = New(Deps{
 		Store: r.st, InstanceID: instance, Reports: runReports(r.runs), Losses: r.runs, Logs: logFiles{r.logs}, Contexts: r.runs,
-		Secrets: &r.secrets, Clones: fakeClones{}, Events: &r.rooms, Jobs: &r.rooms, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: s,
+		Secrets: &r.secrets, Clones: fakeClones{}, Archive: r.sources, Events: &r.rooms, Jobs: &r.rooms, Metrics: obs.NewMetrics(), Env: r.env(), Log: obs.Discard(), Settings: s,
 	})
 	if err := r.fleet.Adopt(context.Background()); err != nil {
 		r.t.Fatal(err)

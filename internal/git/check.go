@@ -115,6 +115,9 @@ func Redact(raw string) string {
 	return u.String()
 }
 
+// LocalPath returns the directory that an address names on this machine, or "".
+func LocalPath(raw string) string { return localPath(raw) }
+
 // localPath returns the directory that the address names on this machine, or "".
 func localPath(raw string) string {
 	if filepath.IsAbs(raw) {

@@ -36,6 +36,17 @@ var ErrNoCommit = errors.New("the commit is not in the repository")
 // Run fetches the commit alone; where the server refuses that, all branches and tags. It verifies that the directory
 // stands at the commit. Errors are ErrNoCommit, ErrDenied, ErrHostKey, ErrUnreachable or of this machine.
 func (c Checkout) Run(ctx context.Context) error {
+	if err := c.get(ctx); err != nil {
+		return err
+	}
+	if err := c.git(ctx, "checkout", "--quiet", "--progress", "--force", "--detach", c.SHA, "--"); err != nil {
+		return c.lacks(err)
+	}
+	return c.verify()
+}
+
+// get makes the repository and fetches the commit into it.
+func (c Checkout) get(ctx context.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -51,13 +62,15 @@ func (c Checkout) Run(ctx context.Context) error {
 	if err != nil {
 		return c.explain(err)
 	}
-	if err := c.git(ctx, "checkout", "--quiet", "--progress", "--force", "--detach", c.SHA, "--"); err != nil {
-		if unknownCommit(err) {
-			return fmt.Errorf("%w: %s; its branch was perhaps deleted or force-pushed since", ErrNoCommit, c.SHA)
-		}
-		return err
+	return nil
+}
+
+// lacks gives its meaning to a failure to read the commit that was fetched.
+func (c Checkout) lacks(err error) error {
+	if unknownCommit(err) {
+		return fmt.Errorf("%w: %s; its branch was perhaps deleted or force-pushed since", ErrNoCommit, c.SHA)
 	}
-	return c.verify()
+	return err
 }
 
 func (c Checkout) check() error {

@@ -57,6 +57,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrTooLarge is returned by Run when a command printed more than MaxOutput.
 var ErrTooLarge = errors.New("git printed too much")
 
+// Available reports whether there is a git on the PATH.
+func Available() bool {
+	_, err := exec.LookPath("git")
+	return err == nil
+}
+
 // Run runs a command to its end and returns its standard output (nil when Cmd.Stdout is set). When ctx ends, git and
 // everything it started is terminated, then killed.
 func Run(ctx context.Context, c Cmd) ([]byte, error) {

@@ -38,8 +38,9 @@ const (
 // and "X-Kici-Agent: <agent id>".
 const (
 	PathSocket = "/ws"
-	PathJob    = "/api/v1/agent/jobs/{job}"      // GET → JobSpec (the caller must hold the open assignment)
-	PathLog    = "/api/v1/agent/jobs/{job}/logs" // POST ?step=N&offset=BYTES&attempt=A → LogAck; body: STO-10 JSON lines
+	PathJob    = "/api/v1/agent/jobs/{job}"        // GET → JobSpec (the caller must hold the open assignment)
+	PathSource = "/api/v1/agent/jobs/{job}/source" // GET → tar of the job's commit, for an agent without git; cut off when it fails
+	PathLog    = "/api/v1/agent/jobs/{job}/logs"   // POST ?step=N&offset=BYTES&attempt=A → LogAck; body: STO-10 JSON lines
 )
 
 // ExitNoToken is the exit status of an agent whose token never came (D13): EX_NOPERM of sysexits.h. It has done nothing.

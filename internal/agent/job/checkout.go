@@ -40,6 +40,9 @@ func (j *Job) fill(ctx context.Context, log io.Writer) error {
 		return j.cfg.Fill(ctx, j.workspace(), log)
 	}
 	c := j.cfg.Spec.Checkout
+	if why := j.needsSource(); why != "" {
+		return j.unpack(ctx, why, log)
+	}
 	return git.Checkout{
 		Remote: git.Remote{URL: c.URL, Username: c.Username, Password: c.Password, SSHKey: c.SSHKey, KnownHosts: c.KnownHosts},
 		Dir:    j.workspace(), SHA: c.SHA, Ref: c.Ref, TempDir: j.path("temp"), Output: log,

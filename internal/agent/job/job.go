@@ -47,7 +47,7 @@ const (
 	InitCheckout  = "checkout"
 )
 
-// Config is what a job needs. All fields but Version, Workspace, Fill and Begun are required.
+// Config is what a job needs. All fields but Version, Workspace, Fill, Source and Begun are required.
 type Config struct {
 	Spec        wire.JobSpec
 	Dir         string // the job's private directory, existing and empty
@@ -63,7 +63,9 @@ type Config struct {
 	Ask         stepcall.Handler // where steps' requests go; nil: they have no way back
 	Executable  string           // what "kici" is inside a step; "" puts none on their PATH
 	// Fill, if not nil, puts the repository into the workspace instead of git: what it says goes into the log.
-	Fill   func(ctx context.Context, workspace string, log io.Writer) error
+	Fill func(ctx context.Context, workspace string, log io.Writer) error
+	// Source gets the files of the commit as a tar from the server, for a machine without git; nil: there is no such way.
+	Source func(ctx context.Context) (io.ReadCloser, error)
 	Spool  *spool.Spool
 	Report func(wire.StepStatus) // Seq is filled in by the receiver; never blocks for long
 	// Begun, if not nil, is closed when the orchestrator has noted that the job runs here. No step runs before that: until then the

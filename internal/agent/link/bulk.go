@@ -55,6 +55,20 @@ func (l *Link) FetchJob(ctx context.Context, d wire.JobDispatch) (wire.JobSpec, 
 	return spec, nil
 }
 
+// FetchSource gets the files of a job's commit as a tar; the caller closes it. A part that was cut off ends in an error.
+func (l *Link) FetchSource(ctx context.Context, jobID string) (io.ReadCloser, error) {
+	resp, err := l.do(ctx, http.MethodGet, strings.ReplaceAll(wire.PathSource, "{job}", url.PathEscape(jobID)), nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := status(resp); err != nil {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
+	}
+	return resp.Body, nil
+}
+
 // PostLog returns the function by which a spool sends a job's log.
 func (l *Link) PostLog(jobID string, attempt int) spool.Post {
 	path := strings.ReplaceAll(wire.PathLog, "{job}", url.PathEscape(jobID))
