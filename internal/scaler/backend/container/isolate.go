@@ -25,6 +25,7 @@ type rules interface {
 	Apply(context.Context, hostnet.Bridge, hostnet.Rules) error
 	Sync(context.Context, hostnet.Bridge, []hostnet.Rules) error
 	Remove(context.Context, ...hostnet.Agent) error
+	Refused(context.Context, string) (hostnet.Refused, error)
 	List(context.Context) ([]hostnet.Agent, error)
 	Close() error
 }
@@ -156,6 +157,9 @@ func (g *engine) release(ctx context.Context, agent string) error {
 	if len(there) == 0 {
 		return nil
 	}
+	if refused, err := g.rules.Refused(ctx, agent); err == nil && refused.Packets > 0 {
+		g.log.Info("an agent was refused connections by its network policy", "agent_id", agent, "refused", refused.String())
+	}
 	return g.rules.Remove(ctx, there...)
 }
 
@@ -199,7 +203,12 @@ func rulesOf(s backend.Spec, p netpolicy.Policy, socket bool) reach {
 	if socket {
 		server = ""
 	}
-	return reach{Allow: p.Allow, DenyAll: p.DenyAll, HostAccess: p.Access(netpolicy.DefaultAccess(agentGateway, server)), Resolvers: resolvers(resolvFiles)}
+	dns := resolvers(resolvFiles)
+	byDefault := netpolicy.DefaultAccess(agentGateway, server)
+	for _, a := range dns { // one may be this machine itself
+		byDefault = append(byDefault, netpolicy.Access{To: netip.PrefixFrom(a, 32), Port: 53})
+	}
+	return reach{Allow: p.Allow, DenyAll: p.DenyAll, HostAccess: p.Access(byDefault), Resolvers: dns}
 }
 
 // encode never fails: the fields are plain.

@@ -232,6 +232,7 @@ type fakeRules struct {
 	check, list, sync error
 	removed           []hostnet.Agent
 	there             []hostnet.Agent
+	refused           hostnet.Refused
 }
 
 func (f *fakeRules) Check(context.Context) (hostnet.Support, error) {
@@ -248,6 +249,9 @@ func (f *fakeRules) Remove(_ context.Context, a ...hostnet.Agent) error {
 }
 func (f *fakeRules) List(context.Context) ([]hostnet.Agent, error) { return f.there, f.list }
 func (f *fakeRules) Close() error                                  { return nil }
+func (f *fakeRules) Refused(context.Context, string) (hostnet.Refused, error) {
+	return f.refused, nil
+}
 
 // XS-76: where agents cannot be isolated, none is started.
 func TestXS76NoIsolationNoAgents(t *testing.T) {
@@ -265,6 +269,51 @@ func TestXS76NoIsolationNoAgents(t *testing.T) {
 	}
 	if _, err := b.Create(r.ctx(), r.spec(agent1)); !errors.Is(err, backend.ErrNotReady) {
 		t.Errorf("create: %v", err)
+	}
+}
+
+// loglines are a log that can be read while it is written.
+type loglines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *loglines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *loglines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// What an agent was refused is said when its rules go.
+func TestRefusalsAreLogged(t *testing.T) {
+	said := &loglines{}
+	h := (&rig{dir: t.TempDir(), node: "n", log: slog.New(slog.NewTextHandler(said, nil))}).host()
+	g, err := newEngine(backend.Entry{Name: "one"}, h, endpoint{URL: "unix:///nowhere.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	_ = g.rules.Close()
+	addr := netip.MustParseAddr("172.30.0.2")
+	rules := &fakeRules{
+		there:   []hostnet.Agent{{ID: "a", Owner: g.owner(), Bridge: "b", Addr: addr}, {ID: "a", Owner: "other", Bridge: "b", Addr: addr.Next()}},
+		refused: hostnet.Refused{Packets: 3, First: []hostnet.Destination{{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: 6, Port: 5432}}},
+	}
+	g.rules, g.network = rules, bridge{Name: "b"}
+	if err := g.release(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if text := said.String(); !strings.Contains(text, "agent_id=a") || !strings.Contains(text, "packets: 3, first to: tcp 10.0.0.1:5432") {
+		t.Errorf("the log says:\n%s", text)
+	}
+	if !slices.Equal(rules.removed, rules.there[:1]) {
+		t.Errorf("removed: %v", rules.removed)
 	}
 }
 

@@ -169,6 +169,11 @@ func TestRulesAreKeptWithTheContainer(t *testing.T) {
 		if port == socket {
 			t.Errorf("with a socket %v: %v", socket, got.HostAccess)
 		}
+		for _, a := range got.Resolvers {
+			if !slices.Contains(got.HostAccess, netpolicy.Access{To: netip.PrefixFrom(a, 32), Port: 53}) {
+				t.Errorf("resolver %s is closed if it is this machine: %v", a, got.HostAccess)
+			}
+		}
 	}
 	if r := rulesOf(backend.Spec{}, netpolicy.Policy{HostAccess: []netpolicy.Access{}}, true); len(r.HostAccess) != 0 { // XS-107
 		t.Errorf("an empty list opened %v", r.HostAccess)
