@@ -231,7 +231,7 @@ func refusesCommit(err error) bool {
 
 func unknownCommit(err error) bool {
 	return containsAny(stderrOf(err), "reference is not a tree", "unable to read tree", "did not match any file",
-		"invalid reference", "not a commit")
+		"not a tree object", "invalid reference", "not a commit")
 }
 
 func transient(err error) bool {

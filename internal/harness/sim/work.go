@@ -133,19 +133,19 @@ func (p *person) act() {
 	p.n++
 	repo := fmt.Sprintf("repo%d", 1+p.d.below(p.w.plan.repos))
 	switch k := p.d.below(100); {
-	case k < 40:
+	case k < 38:
 		p.push(repo)
-	case k < 70:
+	case k < 66:
 		p.start(repo)
-	case k < 85:
+	case k < 81:
 		p.cancel()
-	case k < 94:
+	case k < 89:
 		p.rerun()
-	case k < 95:
+	case k < 90:
 		p.crowd(repo)
 	default: // while it is decided who gets what
 		p.push(repo)
-		time.Sleep(p.d.between(time.Millisecond, 600*time.Millisecond))
+		time.Sleep(p.d.between(time.Millisecond, 1200*time.Millisecond))
 		p.drain(pick(p.d, p.w.coordinators...))
 	}
 	if p.d.chance(12) {

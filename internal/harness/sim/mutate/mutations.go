@@ -157,6 +157,7 @@ var mutations = []mutation{
 		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE\n", "SELECT 1 FROM cluster_instances i WHERE FALSE\n"},
 	}},
 	{"drain-late", "what was decided before a server was told to drain is written after it", 1, []edit{
+		{"internal/store/db/dispatch.sql.go", "FROM cluster_instances i WHERE i.instance_id = $1 AND i.draining = FALSE\n", "FROM cluster_instances i WHERE i.instance_id = $1\n"},
 		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND i.draining = TRUE", "SELECT 1 FROM cluster_instances i WHERE i.instance_id = $2 AND FALSE"},
 		{"internal/store/db/dispatch.sql.go", "SELECT 1 FROM cluster_instances i WHERE i.draining = TRUE\n", "SELECT 1 FROM cluster_instances i WHERE FALSE\n"},
 	}},
