@@ -1,0 +1,88 @@
+package engines
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	moby "github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/internal/scaler/backend/container/enginetest"
+)
+
+// A workflow runs in an image that has neither git nor bash, isolated from every network, and nothing of its agent is left.
+func TestE2EWorkflowInAContainer(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		for _, isolated := range []bool{true, false} {
+			name := map[bool]string{true: "isolated", false: "open"}[isolated]
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, e, isolated)
+				began := time.Now()
+				id := w.startRun("ci")
+				d := w.ended(id)
+				if d.Status != "success" {
+					t.Fatalf("%s", show(d))
+				}
+				t.Logf("start to end of the run: %s", time.Since(began).Round(time.Millisecond))
+				if log := w.stepLog(id, "short"); !strings.Contains(log, "hello from scaler-container-") {
+					t.Errorf("the log is %q", log)
+				}
+				w.until("nothing of the agent is left", func() bool { return len(w.containers()) == 0 })
+			})
+		}
+	})
+}
+
+// "docker rm -f" in mid-job: the job ends within seconds, and says why.
+func TestE2EContainerIsRemovedInMidJob(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		w := newWorld(t, e, false)
+		id := w.begun()
+		began := time.Now()
+		for _, c := range w.containers() {
+			if _, err := e.API.ContainerRemove(t.Context(), c, moby.ContainerRemoveOptions{Force: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := w.ended(id)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if d.Status != "failed" || d.Jobs[0].Error == "" {
+			t.Fatalf("%s", show(d))
+		}
+		t.Log(d.Jobs[0].Error)
+	})
+}
+
+// kill -9 of the server in mid-job: the container goes on, the next server knows it again, and the job succeeds with its whole log.
+func TestE2EServerIsKilledInMidJob(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		w := newWorld(t, e, true)
+		id := w.begun()
+		before := w.containers()
+		w.kill()
+		if after := w.containers(); len(after) != 1 || after[0] != before[0] {
+			t.Fatalf("containers were %v, and are %v", before, after)
+		}
+		w.start()
+		w.write("shared/go", "")
+		d := w.ended(id)
+		if d.Status != "success" || !strings.Contains(w.stepLog(id, "long"), "went on") {
+			t.Fatalf("%s\n%s", show(d), w.stepLog(id, "long"))
+		}
+		w.until("nothing of the agent is left", func() bool { return len(w.containers()) == 0 })
+	})
+}
+
+// A step that takes more memory than its agent has ends its job, visibly.
+func TestE2EStepRunsOutOfMemory(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		w := newWorld(t, e, false)
+		d := w.ended(w.startRun("greedy"))
+		if d.Status != "failed" {
+			t.Fatalf("%s", show(d))
+		}
+		t.Log(d.Jobs[0].Error)
+	})
+}

@@ -1,0 +1,267 @@
+package engines
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	moby "github.com/moby/moby/client"
+
+	"github.com/kici-go/kici/client"
+	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/scaler/backend/container/enginetest"
+)
+
+func TestMain(m *testing.M) { enginetest.Main(m, func(m *testing.M) int { return m.Run() }) }
+
+// program is the real one.
+var program = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(enginetest.Dir(), "kici")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/kici-go/kici/cmd/kici")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+const workflow = `name: ci
+on: workflow_dispatch
+jobs:
+  short:
+    runs-on: linux
+    checkout: false
+    outputs: {who: "${{ steps.me.outputs.who }}"}
+    steps:
+      - run: echo "hello from $(hostname)"; test ! -e /bin/git
+      - id: me
+        run: echo "who=$(id -u)" >> "$KICI_OUTPUT"
+`
+
+const longWorkflow = `name: long
+on: workflow_dispatch
+jobs:
+  long:
+    runs-on: linux
+    checkout: false
+    steps:
+      - run: |
+          echo begun
+          until [ -e /shared/go ]; do sleep 0.1; done
+          echo went on
+`
+
+const greedyWorkflow = `name: greedy
+on: workflow_dispatch
+jobs:
+  greedy:
+    runs-on: linux
+    checkout: false
+    steps:
+      - run: |
+          x=y
+          while :; do x="$x$x$x$x"; done
+`
+
+const scalers = `version: 1
+scalers:
+  - name: box
+    type: container
+    maxAgents: 4
+    socketPath: %s
+    networkIsolation: %v
+    labelSets:
+      - labels: [linux]
+        image: %s
+        imagePullPolicy: Never
+        volumes: [%q]
+        resources: {limits: {cpus: 1, memory: 256m}}
+`
+
+// world is a server, as a process, on an engine.
+type world struct {
+	t    *testing.T
+	e    *enginetest.Engine
+	dir  string
+	port string
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	api  *client.Client
+}
+
+func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
+	t.Helper()
+	e.Import(t, enginetest.Busybox)
+	w := &world{t: t, e: e, dir: t.TempDir()}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, w.port, _ = net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	w.write("data/scalers.yaml", fmt.Sprintf(scalers, e.Socket, isolated, enginetest.Busybox, w.file("shared")+":/shared"))
+	w.write("shared/kept", "")
+	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow} {
+		w.write("repo/.kici/workflows/"+name+".yaml", text)
+	}
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "first"}} {
+		cmd := exec.Command("git", append([]string{"-C", w.file("repo"), "-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v %s", args, err, out)
+		}
+	}
+	t.Cleanup(w.cleanUp)
+	w.start()
+	if _, err := w.api.AddSource(t.Context(), client.NewSource{Kind: "local", Name: "shop", Path: w.file("repo")}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(w.file(name)), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(w.file(name), []byte(text), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// start starts the server and waits until it is ready.
+func (w *world) start() {
+	w.t.Helper()
+	path, err := program()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.cmd = exec.Command(path, "server", "--data-dir", w.file("data"), "--port", w.port, "--log-format", "text")
+	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
+	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
+	if err := w.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	url := "http://127.0.0.1:" + w.port
+	w.until("the server is ready", func() bool {
+		resp, err := http.Get(url + "/ready")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	token, err := os.ReadFile(w.file("data/admin.token"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.api, err = client.New(client.Config{URL: url, Token: strings.TrimSpace(string(token))}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// kill is kill -9.
+func (w *world) kill() {
+	w.t.Helper()
+	if err := w.cmd.Process.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	_ = w.cmd.Wait()
+}
+
+func (w *world) cleanUp() {
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+	for _, c := range w.containers() {
+		_, _ = w.e.API.ContainerRemove(context.Background(), c, moby.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	}
+	_, _ = w.e.API.NetworkRemove(context.Background(), "kici-agent-net", moby.NetworkRemoveOptions{})
+	if w.t.Failed() {
+		w.t.Logf("the server said:\n%s", &w.log)
+	}
+}
+
+// containers are the agents on the engine.
+func (w *world) containers() (ids []string) {
+	list, err := w.e.API.ContainerList(context.Background(), moby.ContainerListOptions{All: true, Filters: moby.Filters{}.Add("label", "kici-managed=true")})
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, c := range list.Items {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(90 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (w *world) startRun(workflow string) string {
+	w.t.Helper()
+	r, err := w.api.Start(w.t.Context(), client.StartRequest{Source: "shop", Workflow: workflow}, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.RunID
+}
+
+func (w *world) run(id string) client.RunDetail {
+	w.t.Helper()
+	d, err := w.api.Run(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// ended waits for the end of a run.
+func (w *world) ended(id string) client.RunDetail {
+	w.t.Helper()
+	var d client.RunDetail
+	w.until("the run ends", func() bool { d = w.run(id); return ci.RunStatus(d.Status).Terminal() })
+	return d
+}
+
+func (w *world) stepLog(run, job string) string {
+	r, err := w.api.RawLog(w.t.Context(), run, job, 1)
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	text, _ := io.ReadAll(r)
+	return string(text)
+}
+
+// begun starts the long job and waits until its step runs.
+func (w *world) begun() string {
+	w.t.Helper()
+	id := w.startRun("long")
+	w.until("the step runs", func() bool {
+		d := w.run(id)
+		return len(d.Jobs) > 0 && strings.Contains(w.stepLog(id, "long"), "begun")
+	})
+	return id
+}
+
+func show(v any) string {
+	b, _ := json.MarshalIndent(v, "", " ")
+	return string(b)
+}
