@@ -148,6 +148,9 @@ func (b *Backend) launch(t start) (launch, error) {
 		return l, fmt.Errorf("%w: agents in containers of %s cannot reach the server at %s: set orchestratorUrl of scaler %s to an address that they can",
 			backend.ErrRefused, b.at, l.url, b.scaler)
 	}
+	if l.podman && strings.Contains(l.program+l.socket, ",") {
+		return l, fmt.Errorf("%w: Podman cannot mount paths that have a comma (%s, %s): move the data directory, or kici, elsewhere", backend.ErrRefused, l.program, l.socket)
+	}
 	if isolated(b.entry) {
 		if network.Name == "" {
 			return l, fmt.Errorf("%w: the network of agents is not prepared", backend.ErrNotReady)

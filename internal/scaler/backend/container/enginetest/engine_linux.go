@@ -193,7 +193,7 @@ func (e *Engine) podman() (*exec.Cmd, error) {
 		"containers.conf": fmt.Sprintf("[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"runc\"\ntmp_dir = %q\n"+
 			"[containers]\ndefault_ulimits = [\"nofile=4096:4096\",\"nproc=4096:4096\"]\n[network]\nnetwork_backend = \"netavark\"\nnetwork_config_dir = %q\n", at("tmp"), at("networks")),
 		"storage.conf":    fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", at("root"), at("runroot")),
-		"registries.conf": "unqualified-search-registries = [\"docker.io\"]\n[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
+		"registries.conf": "unqualified-search-registries = [\"docker.io\"]\n[[registry]]\nlocation = \"127.0.0.1:5000\"\ninsecure = true\n",
 		"policy.json":     `{"default":[{"type":"insecureAcceptAnything"}]}`,
 	}
 	for name, text := range files {
