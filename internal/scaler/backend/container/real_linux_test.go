@@ -364,7 +364,19 @@ func TestEngineRestarts(t *testing.T) {
 		if inst, ok := r.list(b, agent1); !ok || !inst.Running {
 			t.Fatalf("%+v (%v)", inst, ok)
 		}
+		for len(b.Exits()) > 0 { // of attempts while the engine was away
+			<-b.Exits()
+		}
 		r.kill(t, agent1)
-		r.hinted(b, agent1)
+		for timeout := time.After(20 * time.Second); ; {
+			select {
+			case <-b.Exits(): // of the agent, or of the stream that came after its death
+			case <-timeout:
+				t.Fatal("nothing told to look")
+			}
+			if inst, ok := r.list(b, agent1); ok && !inst.Running {
+				return
+			}
+		}
 	})
 }
