@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,54 +13,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// ErrNone says that this machine shows no cgroup v2 hierarchy to this process.
-var ErrNone = errors.New("there is no cgroup v2 hierarchy")
-
-// Own returns the directory of this process's cgroup, wherever the v2 hierarchy is mounted.
-func Own() (string, error) { return own("/proc/self/mountinfo", "/proc/self/cgroup") }
-
-func own(mountinfo, self string) (string, error) {
-	data, err := os.ReadFile(self)
-	if err != nil {
-		return "", err
-	}
-	path := ""
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "0::"); ok {
-			path = strings.TrimSuffix(rest, "\n")
-		}
-	}
-	f, err := os.Open(mountinfo)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		root, mount, ok := parseMount(lines.Text())
-		if !ok || path == "" {
-			continue
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil || strings.HasPrefix(rel, "..") {
-			continue // this mount does not show our part of the hierarchy
-		}
-		return filepath.Join(mount, rel), nil
-	}
-	return "", ErrNone
-}
-
-// parseMount reads "36 35 98:0 /root /mount options … - fstype source options".
-func parseMount(line string) (root, mount string, ok bool) {
-	before, after, ok := strings.Cut(line, " - ")
-	fields := strings.Fields(before)
-	if !ok || len(fields) < 5 || !strings.HasPrefix(after, "cgroup2 ") {
-		return "", "", false
-	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	return unescape.Replace(fields[3]), unescape.Replace(fields[4]), true
-}
 
 // Make makes a cgroup, if there is none yet, and reports whether it can be killed as a whole: without cgroup.kill (before Linux
 // 5.14), or where that may not be written, a cgroup is of no use here.

@@ -13,30 +13,6 @@ import (
 	"time"
 )
 
-func TestOwn(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	const v1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
-	for _, c := range []struct{ name, mounts, self, want string }{
-		{"hybrid", v1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "1:cpu:/x\n0::/\n", "/sys/fs/cgroup/unified"},
-		{"unified", "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n", "0::/user.slice/a b\n", "/sys/fs/cgroup/user.slice/a b"},
-		{"namespace", "30 23 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw\n", "0::/docker/1/x\n", "/sys/fs/cgroup/x"},
-		{"elsewhere", "30 23 0:26 /other /sys/fs/cgroup rw - cgroup2 cgroup rw\n", "0::/docker/1\n", ""},
-		{"none", v1, "1:cpu:/x\n", ""},
-	} {
-		got, err := own(write("mounts", c.mounts), write("self", c.self))
-		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%s: %q %v", c.name, got, err)
-		}
-	}
-}
-
 func TestMakeKillRemove(t *testing.T) {
 	parent, err := Own()
 	if err != nil {

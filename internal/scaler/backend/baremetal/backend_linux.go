@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -34,10 +35,14 @@ type agents struct {
 	held    *os.File // the folder, locked while this backend is open
 	noGroup string   // why there is none
 	exits   chan string
+	tasks   int64 // maxTasks
 
-	mu      sync.Mutex
-	watched map[string]*process // identified processes
-	locks   map[string]*agentLock
+	managers map[string]*manager // of systemd, by kind
+
+	mu       sync.Mutex
+	watched  map[string]*process // identified processes
+	locks    map[string]*agentLock
+	enforced *enforcement // nil until Prepare has found one
 }
 
 // agentLock serialises Create and Delete of one agent.
@@ -52,7 +57,7 @@ const privateWork = "/var/tmp"
 func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	a := &agents{
 		host: h, log: h.Log.With("component", "baremetal", "scaler", e.Name), root: filepath.Join(h.Dir, "agents"),
-		exits: make(chan string, 256), watched: map[string]*process{}, locks: map[string]*agentLock{},
+		exits: make(chan string, 256), tasks: maxTasks, managers: newManagers(h.Environ), watched: map[string]*process{}, locks: map[string]*agentLock{},
 	}
 	b, err := a.configured(e, f)
 	if err != nil {
@@ -114,19 +119,19 @@ func (b *Backend) protections() []string {
 	default:
 		out = append(out, "agents run as the server's own user: a job can read and change the data directory "+b.host.Dir+", its master key and database included")
 	}
-	if b.cgroups == "" {
+	if b.cgroups == "" && !b.inScopes() {
 		out = append(out, "no cgroup can be made here ("+b.noGroup+"): what a dead agent leaves is found by its environment, which a job can hide")
 	}
-	if b.entry.Options.Bool(keyCgroups) {
-		out = append(out, "enforceCgroups is not built yet: cpu and memory limits are not enforced")
-	}
-	return out
+	return append(out, b.limitSentences()...)
 }
 
 // Plan implements backend.Backend.
 func (b *Backend) Plan(s backend.Spec) (json.RawMessage, error) {
 	if !agentID().MatchString(s.AgentID) {
 		return nil, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
+	}
+	if b.entry.Options.Bool(keyCgroups) && b.enforces() == nil {
+		return nil, fmt.Errorf("%w: how limits can be enforced is not known yet", backend.ErrNotReady)
 	}
 	return b.plan(s.AgentID).encode(), nil
 }
@@ -138,6 +143,9 @@ func (b *Backend) plan(id string) record {
 	}
 	if b.cgroups != "" {
 		r.Cgroup = filepath.Join(b.cgroups, id)
+	}
+	if e := b.enforces(); e != nil {
+		e.plan(id, &r)
 	}
 	return r
 }
@@ -151,10 +159,12 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
 	var out []backend.Instance
+	known := map[string]bool{}
 	for _, e := range entries {
 		if !agentID().MatchString(e.Name()) {
 			continue
 		}
+		known[e.Name()] = true
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -163,14 +173,14 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 			return nil, err
 		}
 		if ok && r.Scaler == b.entry.Name {
-			out = append(out, b.instance(e.Name(), r))
+			out = append(out, b.instance(ctx, e.Name(), r))
 		}
 	}
-	return out, nil
+	return append(out, b.orphanUnits(ctx, known)...), nil
 }
 
 // instance says what is with one agent now.
-func (b *Backend) instance(id string, r record) backend.Instance {
+func (b *Backend) instance(ctx context.Context, id string, r record) backend.Instance {
 	inst := backend.Instance{AgentID: id, Launch: r.encode()}
 	output := filepath.Join(b.dir(id), logFile)
 	p := b.find(id, r)
@@ -184,6 +194,11 @@ func (b *Backend) instance(id string, r record) backend.Instance {
 	inst.Unstarted = !r.Ready
 	if p != nil {
 		inst.Detail = p.exit()
+	}
+	if !strings.HasPrefix(inst.Detail, exitedWith) { // killed, or by a process that was not our child
+		if why := b.blame(ctx, r); why != "" {
+			inst.Detail = strings.TrimPrefix(inst.Detail+": "+why, ": ")
+		}
 	}
 	inst.Tail = tail(output)
 	return inst
@@ -243,6 +258,9 @@ func (b *Backend) Close() error {
 	if b.held != nil {
 		_ = b.held.Close()
 		b.held = nil
+	}
+	for _, m := range b.managers {
+		m.close()
 	}
 	return nil
 }

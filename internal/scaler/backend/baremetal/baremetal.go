@@ -37,7 +37,7 @@ func kind(f facts) backend.Kind {
 		Keys: []backend.Key{
 			{Name: keyRunAs, Type: backend.KeyString, Doc: "user name or uid that agents run as; needs a root server"},
 			{Name: keyAllowRoot, Type: backend.KeyBool, Doc: "a root server may run agents as root"},
-			{Name: keyCgroups, Type: backend.KeyBool, Doc: "enforce cpu and memory limits (not built yet)", Restart: true},
+			{Name: keyCgroups, Type: backend.KeyBool, Doc: "enforce the cpu and memory limits of jobs, and a bound on their processes"},
 			{Name: keyWorkDir, Type: backend.KeyString, Doc: "absolute folder for agents' workspaces"},
 		},
 		SetKeys: []backend.Key{

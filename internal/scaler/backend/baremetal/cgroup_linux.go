@@ -21,7 +21,7 @@ const cgroupPrefix = "kici-"
 // cgroupBase finds the folder for this node's leaves below this process's own cgroup, makes it, and holds it: a folder that nobody
 // holds and no process is in belongs to a dead node. Where that is not possible it says why.
 func cgroupBase(nodeID string) (dir string, held *os.File, err error) {
-	own, err := cgroup.Own()
+	own, err := cgroup.Home()
 	if err != nil {
 		return "", nil, err
 	}
@@ -86,6 +86,11 @@ func makeLeaf(path string, u *account) error {
 	if u == nil {
 		return nil
 	}
+	return giveLeaf(path, u)
+}
+
+// giveLeaf gives a user what it takes to make leaves below one, and to end what is in it; not its limits.
+func giveLeaf(path string, u *account) error {
 	for _, name := range []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "cgroup.kill"} {
 		if err := os.Chown(filepath.Join(path, name), int(u.uid), int(u.gid)); err != nil {
 			return err

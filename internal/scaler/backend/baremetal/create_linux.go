@@ -21,7 +21,7 @@ import (
 const exitPatience = 2 * time.Second
 
 // Create implements backend.Backend. The order makes every crash harmless: the directory with the record, the leaf, the process,
-// its pid in the record, and only then the token. A process whose parent died before reads no token and leaves.
+// its pid in the record, its limits, and only then the token. A process whose parent died before reads no token and leaves.
 func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
 	if !agentID().MatchString(s.AgentID) {
 		return backend.Instance{}, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
@@ -36,7 +36,7 @@ func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance,
 	case err != nil:
 		return backend.Instance{}, fmt.Errorf("%w: %w", backend.ErrInfra, err)
 	case found:
-		if inst := b.instance(s.AgentID, old); inst.Running && old.Ready {
+		if inst := b.instance(ctx, s.AgentID, old); inst.Running && old.Ready {
 			return inst, nil
 		}
 		if _, err := b.end(ctx, s.AgentID, old, 0); err != nil {
@@ -94,6 +94,9 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	r.Pid, r.Start = p.pid, p.start
 	if err := r.write(dir); err != nil {
 		return r, fmt.Errorf("%w: write agent record: %w", backend.ErrInfra, err)
+	}
+	if err := b.hold(ctx, s.AgentID, &r, b.limitsOf(s.Limits)); err != nil {
+		return r, err
 	}
 	if err := ctx.Err(); err != nil { // cancelled meanwhile (BM-14)
 		return r, err
@@ -179,8 +182,12 @@ func (b *Backend) run(r *record, l launch, output string, token *os.File) (*proc
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrGuest, err)
 	}
-	id := filepath.Base(filepath.Dir(output))
-	p, err := openProcess(pid, start, func() { b.exited(id) })
+	exited := func() {}
+	if output != os.DevNull { // a trial's end is nobody's business
+		id := filepath.Base(filepath.Dir(output))
+		exited = func() { b.exited(id) }
+	}
+	p, err := openProcess(pid, start, exited)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrInfra, err)
 	}

@@ -59,6 +59,10 @@ func (b *Backend) fromLedger(ref backend.Ref) record {
 		if filepath.Base(known.Cgroup) == ref.AgentID && strings.HasPrefix(filepath.Base(filepath.Dir(known.Cgroup)), cgroupPrefix) {
 			r.Cgroup = known.Cgroup
 		}
+		if b.managers[known.Manager] != nil && known.Unit == unitName(ref.AgentID) {
+			r.Unit, r.Manager = known.Unit, known.Manager
+		}
+		r.Folders = ours(known.Folders, ref.AgentID)
 	}
 	return r
 }
@@ -99,10 +103,22 @@ func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool,
 	if r.Boot != b.boot {
 		return false, nil // another boot: nothing of it can run
 	}
-	if r.Cgroup != "" {
-		return endLeaf(ctx, r.Cgroup)
+	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
+		found, err = m.stopUnit(ctx, r.Unit)
+		if err == nil || !errors.Is(err, errNoManager) {
+			return found, err
+		}
 	}
-	return sweep(ctx, id)
+	if r.Cgroup != "" {
+		found, err = endLeaf(ctx, r.Cgroup)
+	} else {
+		found, err = sweep(ctx, id)
+	}
+	if err != nil {
+		return found, err
+	}
+	folders, err := removeFolders(ctx, r)
+	return found || folders, err
 }
 
 // terminate asks a process group to go, then makes it go.

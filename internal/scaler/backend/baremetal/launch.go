@@ -57,6 +57,16 @@ const (
 	markName      = "KICI_AGENT_MARK" // handed on to steps, so that what an agent leaves behind can be found
 )
 
+// lookup finds a variable of an environment, ” when it is not there.
+func lookup(environ []string, name string) string {
+	for _, kv := range environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
 // environment builds the layers of BM-5; later ones win, except over identity.
 func environment(in launchInput) []string {
 	host := map[string]string{}

@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		time.Sleep(time.Hour)
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "hog" {
+		hog()
+		return
+	}
 	if len(os.Args) > 2 && os.Args[1] == "server" {
 		server(os.Args[2])
 		return
@@ -64,6 +68,21 @@ func agent(mode string) {
 				os.Exit(42)
 			}
 		}
+	case "hog":
+		hog()
+	case "parent of a hog":
+		fmt.Println("the hog:", exec.Command(os.Args[0], "hog").Run())
+	case "burn":
+		for range 2 {
+			go func() {
+				for {
+				}
+			}()
+		}
+	case "forks":
+		for err := error(nil); err == nil; {
+			err = exec.Command("sleep", "1000").Start()
+		}
 	case "chatty":
 		line := make([]byte, 64<<10)
 		for i := range line {
@@ -81,6 +100,18 @@ func agent(mode string) {
 	_ = os.WriteFile(dir+"/cache/readonly/file", nil, 0o400)
 	_ = os.Chmod(dir+"/cache/readonly", 0o500)
 	time.Sleep(time.Hour)
+}
+
+// hog takes memory until something ends it.
+func hog() {
+	for all := [][]byte(nil); ; {
+		block := make([]byte, 1<<20)
+		for i := range block {
+			block[i] = 1
+		}
+		all = append(all, block)
+		_ = all
+	}
 }
 
 // server is an orchestrator that starts an agent and stays, to be killed.

@@ -13,11 +13,19 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// Prepare implements backend.Preparer: folders, and an agent executable that the agents' user can reach.
-func (b *Backend) Prepare(context.Context) error {
+// Prepare implements backend.Preparer: folders, an agent executable that the agents' user can reach, and how
+// limits are enforced.
+func (b *Backend) Prepare(ctx context.Context) error {
 	if b.entry.Retiring {
 		return nil
 	}
+	if err := b.prepareProgram(); err != nil {
+		return err
+	}
+	return b.prepareLimits(ctx)
+}
+
+func (b *Backend) prepareProgram() error {
 	if b.work != "" {
 		if err := makeWorkRoot(b.work); err != nil {
 			return err

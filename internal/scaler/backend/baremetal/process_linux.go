@@ -87,12 +87,15 @@ func (p *process) look(fd uintptr) bool {
 // Codes of a child's end in siginfo.
 const cldExited = 1
 
+// exitedWith is how the end of a process begins that was not killed.
+const exitedWith = "exited with "
+
 // describeExit reads what became of a child: pid, uid and status stand behind the head of siginfo, which is aligned to a word.
 func describeExit(info *unix.Siginfo) string {
 	const head = 3*4 + (unsafe.Sizeof(uintptr(0)) - 4)
 	status := *(*int32)(unsafe.Add(unsafe.Pointer(info), head+8))
 	if info.Code == cldExited {
-		return "exited with " + strconv.Itoa(int(status))
+		return exitedWith + strconv.Itoa(int(status))
 	}
 	return "killed by " + unix.SignalName(unix.Signal(status))
 }

@@ -18,10 +18,14 @@ type record struct {
 	Scaler string `json:"scaler"`
 	Work   string `json:"work"`             // the agent's own directory
 	Cgroup string `json:"cgroup,omitempty"` // leaf, '' = none
-	Pid    int    `json:"pid,omitempty"`
-	Start  uint64 `json:"start,omitempty"` // field 22 of /proc/<pid>/stat
-	Boot   string `json:"boot,omitempty"`  // boot id, without which pid and start mean nothing
-	Ready  bool   `json:"ready,omitempty"` // the token was handed over
+	// How its limits are enforced, if they are: a scope unit of the system's or the user's manager, or folders of cgroup v1 by controller.
+	Unit    string            `json:"unit,omitempty"`
+	Manager string            `json:"manager,omitempty"`
+	Folders map[string]string `json:"folders,omitempty"`
+	Pid     int               `json:"pid,omitempty"`
+	Start   uint64            `json:"start,omitempty"` // field 22 of /proc/<pid>/stat
+	Boot    string            `json:"boot,omitempty"`  // boot id, without which pid and start mean nothing
+	Ready   bool              `json:"ready,omitempty"` // the token was handed over
 }
 
 const (
