@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests want beyond Go: PostgreSQL, Chromium, git, sshd, iproute2, Docker, Podman and busybox. Only where this is Debian and root; elsewhere it says
+# Installs what the tests want beyond Go: PostgreSQL, Chromium, git, sshd, iproute2, systemd, Docker, Podman and busybox. Only where this is Debian and root; elsewhere it says
 # what is missing and the tests that need it skip loudly.
 set -eu
 missing=
@@ -12,6 +12,7 @@ have ip || missing="$missing iproute2"
 have dockerd || missing="$missing docker.io iptables"
 have podman || missing="$missing podman runc netavark iptables"
 have busybox || missing="$missing busybox-static"
+{ [ -x /lib/systemd/systemd ] && have dbus-daemon && have pgrep; } || missing="$missing systemd dbus procps"
 have cc || [ "${CGO_ENABLED:-1}" = 0 ] || missing="$missing gcc libc6-dev"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && have apt-get; then

@@ -75,7 +75,7 @@ type Count struct {
 	Refusals uint64 // processes and threads that could not be made
 }
 
-// Blame says which bound was hit between two counts, as a step's end tells it; '' when none was. It is pure.
+// Blame says which bound was hit between two counts, as a step's end tells it; ” when none was. It is pure.
 func (l Limits) Blame(before, after Count) string {
 	switch {
 	case after.OOMKills > before.OOMKills && l.MemBytes > 0:

@@ -17,7 +17,8 @@ func TestSettings(t *testing.T) {
 		{Limits{MemBytes: 64 << 20}, "memory.max=67108864 memory.swap.max=0", "memory.limit_in_bytes=67108864 memory.memsw.limit_in_bytes=67108864"},
 		{Limits{Tasks: 4096}, "pids.max=4096", "pids.max=4096"},
 		{
-			Limits{CPUMilli: 256_000, MemBytes: 1 << 40, Tasks: 7}, "cpu.max=25600000 100000 memory.max=1099511627776 memory.swap.max=0 pids.max=7",
+			Limits{CPUMilli: 256_000, MemBytes: 1 << 40, Tasks: 7},
+			"cpu.max=25600000 100000 memory.max=1099511627776 memory.swap.max=0 pids.max=7",
 			"cpu.cfs_period_us=100000 cpu.cfs_quota_us=25600000 memory.limit_in_bytes=1099511627776 memory.memsw.limit_in_bytes=1099511627776 pids.max=7",
 		},
 	} {

@@ -69,7 +69,7 @@ func placeOf(mountinfo, process string) (Place, error) {
 	return p, lines.Err()
 }
 
-// readPaths reads a process's path by controller; '' stands for the v2 hierarchy.
+// readPaths reads a process's path by controller; ” stands for the v2 hierarchy.
 func readPaths(file string) (map[string]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

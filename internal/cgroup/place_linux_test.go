@@ -89,6 +89,10 @@ func TestBoundAndEnable(t *testing.T) {
 			t.Errorf("%s has %q", name, got)
 		}
 	}
+	Place{Unified: dir}.Loosen()
+	if tasks, memory := read(filepath.Join(dir, "pids.max")), read(filepath.Join(dir, "memory.max")); tasks[0] != '0' || memory[:3] != "max" {
+		t.Errorf("loosened: %q %q", tasks, memory) // a file of a test keeps what was longer
+	}
 	has, err := Enable(dir)
 	if err != nil || strings.Join(has, " ") != "cpu memory pids" || read(filepath.Join(dir, "cgroup.subtree_control")) != "+cpu +memory +pids" {
 		t.Errorf("enabled %v: %v", has, err)

@@ -62,6 +62,7 @@ type Spec struct {
 type Result struct {
 	ExitCode int    // 128+n when a signal ended it
 	Signal   string // its name, "" otherwise
+	Limit    string // which limit of the agent's cgroup was hit meanwhile, in words; "" for none
 }
 
 // ErrNotFound is wrapped when Argv[0] is not on the PATH of Spec.Env.
@@ -71,6 +72,7 @@ var ErrNotFound = errors.New("program not found")
 type Tree struct {
 	opts    Options
 	group   *group // nil when the method is another
+	limits  *limits
 	started uint64 // when this process did: nothing of the job is older
 
 	mu    sync.Mutex
@@ -80,7 +82,7 @@ type Tree struct {
 
 // NewTree prepares the tree of a job. Close must be called.
 func NewTree(o Options) (*Tree, error) {
-	t := &Tree{opts: o, roots: map[int]int{}, started: StartTime(os.Getpid())}
+	t := &Tree{opts: o, roots: map[int]int{}, started: StartTime(os.Getpid()), limits: newLimits()}
 	becomeSubreaper()
 	if !o.NoCgroup {
 		g, err := newGroup("kici-job-" + shortID(o.JobID))
@@ -138,6 +140,7 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 		return Result{}, err
 	}
 	cmd.Stdout, cmd.Stderr = out.w, errs.w
+	hit := t.limits.watch()
 	if err := t.start(cmd, s.Step); err != nil {
 		out.abandon()
 		errs.abandon()
@@ -156,7 +159,9 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 	t.mu.Unlock()
 	out.settle()
 	errs.settle()
-	return result(cmd, err)
+	res, err := result(cmd, err)
+	res.Limit = hit()
+	return res, err
 }
 
 func (t *Tree) start(cmd *osexec.Cmd, step int) error {
@@ -172,6 +177,7 @@ func (t *Tree) start(cmd *osexec.Cmd, step int) error {
 		return err
 	}
 	t.roots[cmd.Process.Pid] = step
+	offerToKill(cmd.Process.Pid)
 	return nil
 }
 

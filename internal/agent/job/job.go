@@ -111,6 +111,7 @@ type Job struct {
 	paths    []string // KICI_PATH, the last written first
 	steps    map[string]any
 	status   string // success, failure or cancelled, as conditions see it
+	limit    string // the limit that made a step fail, for people
 	checked  bool   // the commit is in the workspace
 	notices  []string
 }
@@ -226,6 +227,9 @@ func (j *Job) verdict(out *Outcome) {
 		out.Status, out.InitFailure, out.Error = ci.JobCancelled, "", errCancelled.Error()
 	case j.status == "failure" || out.InitFailure != "":
 		out.Status = ci.JobFailed
+		if out.Error == "" {
+			out.Error = j.mask.String(j.limit)
+		}
 	default:
 		out.Status = ci.JobSuccess
 	}

@@ -95,12 +95,22 @@ func (r *stepRun) finish(err error) {
 			r.report.Allowed, conclusion = true, "success"
 		} else if j.status == "success" {
 			j.status = "failure"
+			j.limit = r.limitOf(err)
 		}
 	}
 	r.log.Close()
 	r.remember(outcome, conclusion)
 	r.report.FinishedAt = j.now()
 	j.report(r.report)
+}
+
+// limitOf is a job's reason when a step has failed because of a limit, ” for any other failure: the step tells that.
+func (r *stepRun) limitOf(err error) string {
+	var l *limitError
+	if !errors.As(err, &l) {
+		return ""
+	}
+	return fmt.Sprintf("step %d (%s): %s", r.index, r.report.Name, l.limit)
 }
 
 // interrupted reports whether a step ended because the whole job was stopped.
@@ -290,14 +300,37 @@ func (r *stepRun) execute(ctx context.Context, spec exec.Spec) error {
 		return err
 	}
 	r.report.ExitCode = &res.ExitCode
+	err = r.exitError(res)
+	if err == nil && res.Limit != "" { // something of it was killed or refused, and it went on
+		r.log.Notice("A process of this step: %s", res.Limit)
+	}
+	return err
+}
+
+// exitError is what a process's end means for its step. A limit that was hit meanwhile explains it, and is the job's reason as well.
+func (r *stepRun) exitError(res exec.Result) error {
+	var err error
 	switch {
 	case res.Signal != "":
-		return fmt.Errorf("the step was ended by %s", res.Signal)
+		err = fmt.Errorf("the step was ended by %s", res.Signal)
 	case res.ExitCode != 0:
-		return fmt.Errorf("the step exited with code %d", res.ExitCode)
+		err = fmt.Errorf("the step exited with code %d", res.ExitCode)
 	}
-	return nil
+	if err == nil || res.Limit == "" {
+		return err
+	}
+	return &limitError{res.Limit, err}
 }
+
+// limitError is a step's end with a limit that was hit.
+type limitError struct {
+	limit string
+	end   error
+}
+
+func (e *limitError) Error() string { return e.limit + "; " + e.end.Error() }
+
+func (e *limitError) Unwrap() error { return e.end }
 
 func (r *stepRun) timeout() time.Duration {
 	if r.step.TimeoutMs > 0 {

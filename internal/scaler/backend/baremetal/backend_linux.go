@@ -35,7 +35,6 @@ type agents struct {
 	held    *os.File // the folder, locked while this backend is open
 	noGroup string   // why there is none
 	exits   chan string
-	tasks   int64 // maxTasks
 
 	managers map[string]*manager // of systemd, by kind
 
@@ -57,7 +56,7 @@ const privateWork = "/var/tmp"
 func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	a := &agents{
 		host: h, log: h.Log.With("component", "baremetal", "scaler", e.Name), root: filepath.Join(h.Dir, "agents"),
-		exits: make(chan string, 256), tasks: maxTasks, managers: newManagers(h.Environ), watched: map[string]*process{}, locks: map[string]*agentLock{},
+		exits: make(chan string, 256), managers: newManagers(h.Environ), watched: map[string]*process{}, locks: map[string]*agentLock{},
 	}
 	b, err := a.configured(e, f)
 	if err != nil {

@@ -23,6 +23,7 @@ const (
 	keyRunAs     = "runAs"
 	keyAllowRoot = "allowRoot"
 	keyCgroups   = "enforceCgroups"
+	keyTasks     = "maxTasks"
 	keyWorkDir   = "workDir"
 	keyBinary    = "binaryPath"
 	keyImage     = "image"
@@ -38,6 +39,7 @@ func kind(f facts) backend.Kind {
 			{Name: keyRunAs, Type: backend.KeyString, Doc: "user name or uid that agents run as; needs a root server"},
 			{Name: keyAllowRoot, Type: backend.KeyBool, Doc: "a root server may run agents as root"},
 			{Name: keyCgroups, Type: backend.KeyBool, Doc: "enforce the cpu and memory limits of jobs, and a bound on their processes"},
+			{Name: keyTasks, Type: backend.KeyInt, Doc: "processes and threads of one agent at once, when limits are enforced; 4096"},
 			{Name: keyWorkDir, Type: backend.KeyString, Doc: "absolute folder for agents' workspaces"},
 		},
 		SetKeys: []backend.Key{
@@ -54,6 +56,13 @@ func kind(f facts) backend.Kind {
 		},
 	}
 }
+
+// Bounds of maxTasks: an agent with a shell has some twenty, and a kernel has no more than four million numbers.
+const (
+	defaultTasks = 4096
+	minTasks     = 64
+	mostTasks    = 1 << 22
+)
 
 // facts are what checks know of the host.
 type facts struct {
@@ -118,8 +127,11 @@ func check(e backend.Entry, f facts) []backend.Fault {
 	if d := e.Options.String(keyWorkDir); d != "" && !filepath.IsAbs(d) {
 		fault(keyWorkDir, "", "must be an absolute path")
 	}
-	if e.Options.Bool(keyCgroups) {
-		out = append(out, backend.Fault{Key: keyCgroups, Warning: true, Message: "is not built yet: cpu and memory limits are not enforced"})
+	if n := e.Options.Int(keyTasks); n != 0 && (n < minTasks || n > mostTasks) {
+		fault(keyTasks, "", "must be between %d and %d", minTasks, mostTasks)
+	}
+	if e.Options.Int(keyTasks) != 0 && !e.Options.Bool(keyCgroups) {
+		out = append(out, backend.Fault{Key: keyTasks, Warning: true, Message: "does nothing without enforceCgroups"})
 	}
 	for i, s := range e.Sets {
 		if s.Options.String(keyImage) != "" {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kici-go/kici/internal/cgroup"
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
@@ -71,7 +72,7 @@ func (b *Backend) fromLedger(ref backend.Ref) record {
 func (b *Backend) end(ctx context.Context, id string, r record, grace time.Duration) (found bool, err error) {
 	if p := b.find(id, r); p != nil && !p.gone() {
 		found = true
-		if err := terminate(ctx, p, grace); err != nil {
+		if err := terminate(ctx, p, grace, func() { b.loosen(ctx, r) }); err != nil {
 			return true, err
 		}
 	}
@@ -103,6 +104,7 @@ func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool,
 	if r.Boot != b.boot {
 		return false, nil // another boot: nothing of it can run
 	}
+	b.loosen(ctx, r)
 	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
 		found, err = m.stopUnit(ctx, r.Unit)
 		if err == nil || !errors.Is(err, errNoManager) {
@@ -121,8 +123,19 @@ func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool,
 	return found || folders, err
 }
 
-// terminate asks a process group to go, then makes it go.
-func terminate(ctx context.Context, p *process, grace time.Duration) error {
+// loosen takes an agent's limits away, which would only slow its end, and lets it make no process any more.
+func (b *Backend) loosen(ctx context.Context, r record) {
+	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
+		m.loosenUnit(ctx, r.Unit)
+		return
+	}
+	if b.enforces() != nil || len(r.Folders) > 0 {
+		cgroup.Place{Unified: r.Cgroup, Legacy: r.Folders}.Loosen()
+	}
+}
+
+// terminate asks a process group to go, then makes it go, after last.
+func terminate(ctx context.Context, p *process, grace time.Duration, last func()) error {
 	if grace > 0 {
 		if err := p.signal(unix.SIGTERM); err != nil {
 			return fmt.Errorf("terminate process %d: %w", p.pid, err)
@@ -131,6 +144,7 @@ func terminate(ctx context.Context, p *process, grace time.Duration) error {
 			return nil
 		}
 	}
+	last()
 	if err := p.signal(unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", p.pid, err)
 	}

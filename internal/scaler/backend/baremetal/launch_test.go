@@ -134,7 +134,7 @@ func TestWhoAgentsRunAs(t *testing.T) {
 func TestCheckNamesTheKey(t *testing.T) {
 	f := facts{uid: 1000, stat: func(path string) (fs.FileInfo, error) { return os.Stat(path) }}
 	e := backend.Entry{
-		Options: backend.Options{keyWorkDir: "relative", keyCgroups: true},
+		Options: backend.Options{keyWorkDir: "relative", keyTasks: int64(3)},
 		Sets: []backend.Set{
 			{Options: backend.Options{keyImage: "debian"}},
 			{Options: backend.Options{keyBinary: "/does/not/exist"}, Env: map[string]string{"KICI_AGENT_TOKEN": "x"}},
@@ -151,7 +151,7 @@ func TestCheckNamesTheKey(t *testing.T) {
 		got = append(got, kind+" "+x.Key)
 	}
 	want := []string{
-		"fault workDir", "warning enforceCgroups", "fault labelSets[0].image", "fault labelSets[1].binaryPath", "fault labelSets[1].env",
+		"fault workDir", "fault maxTasks", "warning maxTasks", "fault labelSets[0].image", "fault labelSets[1].binaryPath", "fault labelSets[1].env",
 		"fault labelSets[2].binaryPath", "fault labelSets[3].binaryPath",
 	}
 	if !slices.Equal(got, want) {

@@ -18,9 +18,6 @@ import (
 // Under enforceCgroups an agent waits for its token outside of every limit and is moved under them before it gets it: it has done
 // nothing of a job until then. Which way works here is found by trying it with a process that never gets a token.
 
-// maxTasks bounds the processes and threads of an agent whose limits are enforced, whatever its job asks for.
-const maxTasks = 4096
-
 // limiter puts agents under their limits in one way.
 type limiter interface {
 	fmt.Stringer
@@ -36,9 +33,13 @@ type enforcement struct {
 	missing []string // what it cannot bound here
 }
 
-// limitsOf are an agent's limits.
+// limitsOf are an agent's limits. Its processes and threads are bounded whatever its job asks for.
 func (b *Backend) limitsOf(r ci.Resources) cgroup.Limits {
-	return cgroup.Limits{CPUMilli: r.CPUMilli, MemBytes: r.MemBytes, Tasks: b.tasks}
+	l := cgroup.Limits{CPUMilli: r.CPUMilli, MemBytes: r.MemBytes, Tasks: b.entry.Options.Int(keyTasks)}
+	if l.Tasks == 0 {
+		l.Tasks = defaultTasks
+	}
+	return l
 }
 
 // enforces returns the way in which this scaler's limits are enforced; nil when they are not.
@@ -130,6 +131,9 @@ func (b *Backend) limiters() []limiter {
 // trial are the limits that a way is tried with: small, so that no host refuses them.
 var trial = cgroup.Limits{CPUMilli: 1000, MemBytes: 256 << 20, Tasks: 256}
 
+// trialURL makes the settings of a trial's process complete, so that it comes to wait for its token. Nobody is called.
+const trialURL = "ws://127.0.0.1:1/ws"
+
 // try starts an agent that never gets a token, puts it under limits and reads back what holds. Nothing of it stays.
 func (b *Backend) try(ctx context.Context, way limiter) (missing []string, err error) {
 	id := fmt.Sprintf("probe-%s-%d", short(b.host.NodeID), os.Getpid())
@@ -145,7 +149,7 @@ func (b *Backend) try(ctx context.Context, way limiter) (missing []string, err e
 		return nil, err
 	}
 	defer give.Close()
-	l := b.launch(backend.Spec{AgentID: id}, backend.Set{}, "/")
+	l := b.launch(backend.Spec{AgentID: id, URL: trialURL, Labels: []string{"trial"}}, backend.Set{}, "/")
 	p, err := b.run(&r, l, os.DevNull, token)
 	_ = token.Close()
 	if err == nil {

@@ -107,7 +107,7 @@ func testLimits(t *testing.T, way string) {
 	t.Run("they are what was asked for", func(t *testing.T) {
 		r, b := limited(t, way)
 		rec := r.createLimited(b, id, "", ci.Resources{CPUMilli: 1500, MemBytes: 64 << 20})
-		if got := r.meter(rec).Limits(); got != (cgroup.Limits{CPUMilli: 1500, MemBytes: 64 << 20, Tasks: maxTasks}) {
+		if got := r.meter(rec).Limits(); got != (cgroup.Limits{CPUMilli: 1500, MemBytes: 64 << 20, Tasks: defaultTasks}) {
 			t.Errorf("the kernel holds %+v", got)
 		}
 		r.up(rec)
@@ -147,7 +147,7 @@ func testLimits(t *testing.T, way string) {
 	})
 	t.Run("a fork bomb", func(t *testing.T) {
 		r, b := limited(t, way)
-		b.tasks = 64
+		b.entry.Options[keyTasks] = int64(64)
 		rec := r.createLimited(b, id, "forks", ci.Resources{})
 		r.eventually("it is refused", func() bool {
 			m := r.meter(rec)
@@ -210,7 +210,7 @@ func TestMissingLimits(t *testing.T) {
 	}
 	s := r.spec("scaler-bare-metal-00000001")
 	s.Limits = ci.Resources{MemBytes: 64 << 20}
-	b.tasks = 0
+	b.enforced.missing = []string{"cpu", "tasks"}
 	if _, err := b.Create(t.Context(), s); !errors.Is(err, backend.ErrInfra) || !strings.Contains(err.Error(), "the memory limit was set by loose and does not hold") {
 		t.Errorf("got %v", err)
 	}

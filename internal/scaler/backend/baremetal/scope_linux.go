@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -165,6 +166,14 @@ func (m *manager) stopUnit(ctx context.Context, unit string) (found bool, err er
 		return nil
 	})
 	return found, err
+}
+
+// loosenUnit takes a unit's limits away before everything in it is killed; what fails is no matter then.
+func (m *manager) loosenUnit(ctx context.Context, unit string) {
+	_ = m.do(ctx, func(ctx context.Context, c *sd.Conn, _ int) error {
+		return c.SetUnitPropertiesContext(ctx, unit, true,
+			sd.Property{Name: "TasksMax", Value: dbus.MakeVariant(uint64(1))}, sd.Property{Name: "MemoryMax", Value: dbus.MakeVariant(uint64(math.MaxUint64))})
+	})
 }
 
 // unitResult says how a scope ended: "oom-kill", "success" and the like; ” when that is not known.
