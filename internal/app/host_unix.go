@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const windows = false
+const onWindows = false
 
 // foreignOwner says so when a file belongs to another user than this process's, who is not root.
 func foreignOwner(info fs.FileInfo) string {

@@ -2,7 +2,7 @@ package app
 
 import "io/fs"
 
-const windows = true
+const onWindows = true
 
 func foreignOwner(fs.FileInfo) string { return "" }
 

@@ -62,7 +62,7 @@ func lookAtDataDir(dir string) diagnose.Finding {
 		return diagnose.Failed("run this as the server's user, or as root", "%v", err)
 	case !info.IsDir():
 		return diagnose.Failed("move it away, or name another --data-dir", "%s is no directory", dir)
-	case info.Mode().Perm()&0o077 != 0 && !windows:
+	case info.Mode().Perm()&0o077 != 0 && !onWindows:
 		return diagnose.Warned(fmt.Sprintf("chmod 700 %s", shellWord(dir)), "%s has mode %04o: other users can look into it", dir, info.Mode().Perm())
 	}
 	if text := foreignOwner(info); text != "" {
@@ -111,7 +111,7 @@ func lookAtMasterKey(dir string) diagnose.Finding {
 		return diagnose.Skipped("%s is not there", path)
 	case err != nil:
 		return diagnose.Skipped("%v", err)
-	case info.Mode().Perm()&0o077 != 0 && !windows:
+	case info.Mode().Perm()&0o077 != 0 && !onWindows:
 		return diagnose.Failed(fmt.Sprintf("chmod 600 %s; if somebody may have read it, make new secrets", shellWord(path)), "%s has mode %04o: who reads it can open every secret", path, info.Mode().Perm())
 	}
 	return diagnose.Passed("%s; keep a copy apart from the database's backup", path)

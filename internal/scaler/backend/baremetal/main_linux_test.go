@@ -75,7 +75,8 @@ func agent(mode string) {
 	case "burn":
 		for range 2 {
 			go func() {
-				for {
+				for work := 0; ; {
+					work++
 				}
 			}()
 		}
