@@ -41,7 +41,7 @@ func at(addr string, ports ...string) []string {
 func expect(t *testing.T, ns namespace, want ...[]string) {
 	t.Helper()
 	list := slices.Sorted(slices.Values(slices.Concat(want...)))
-	if got := reached(ns.reach(everywhere())); !slices.Equal(got, list) {
+	if got := reached(ns.reach(everywhere(), list...)); !slices.Equal(got, list) {
 		t.Errorf("reached:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(list, "\n"))
 	}
 }
@@ -111,7 +111,7 @@ func TestAnAddressOfItsOwnChoosing(t *testing.T) {
 	w := newWorld(t)
 	n := w.open(t, me)
 	w.apply(t, n, Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes("0.0.0.0/0"), HostAccess: []netpolicy.Access{{To: netpolicy.Anywhere}}})
-	if !w.one.reaches("tcp", internet, someport) || !w.one.reaches("tcp", gateway, someport) {
+	if !w.one.gets("tcp", internet, someport) || !w.one.gets("tcp", gateway, someport) {
 		t.Fatal("the agent does not reach what it may")
 	}
 	w.one.ip(t, "addr add 172.30.0.77/16 dev eth0")
@@ -138,7 +138,7 @@ func TestABridgeOfAnotherName(t *testing.T) {
 	if got := reached(w.one.reach(append(at(internet, someport), append(at(corp, someport), at(gateway, someport)...)...))); len(got) > 0 {
 		t.Errorf("reached: %v", got)
 	}
-	if !w.host.reaches("tcp", gateway, someport) || !w.host.reaches("tcp", internet, someport) {
+	if !w.host.gets("tcp", gateway, someport) || !w.host.gets("tcp", internet, someport) {
 		t.Error("the host does not reach itself or the internet")
 	}
 }
@@ -156,7 +156,7 @@ func TestAgentsCannotReachEachOther(t *testing.T) {
 		if canFilter {
 			w.host.sysctl(t, "bridge/bridge-nf-call-iptables", filter)
 		}
-		if !w.one.reaches("tcp", twoAddr, someport) || !w.two.reaches("udp", oneAddr, someport) {
+		if !w.one.gets("tcp", twoAddr, someport) || !w.two.gets("udp", oneAddr, someport) {
 			t.Fatal("the bridge does not carry frames at all")
 		}
 		open := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes("0.0.0.0/0")}
@@ -180,7 +180,7 @@ func TestAgentsCannotReachEachOther(t *testing.T) {
 		} else if got := w.one.reaches("udp", "192.0.2.2", someport); got && (s.BridgeMeta || filter == "1") {
 			t.Errorf("bridge-nf-call-iptables=%s: agents talk by addresses of their own", filter)
 		}
-		if !w.one.reaches("tcp", internet, someport) || !w.two.reaches("tcp", internet, someport) {
+		if !w.one.gets("tcp", internet, someport) || !w.two.gets("tcp", internet, someport) {
 			t.Error("keeping agents apart has cut them off")
 		}
 	}
@@ -190,7 +190,7 @@ func TestAgentsCannotReachEachOther(t *testing.T) {
 func TestNobodyOpensConnectionsToAgents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if !w.outside.reaches("tcp", oneAddr, someport) {
+	if !w.outside.gets("tcp", oneAddr, someport) {
 		t.Fatal("there is no way from outside at all")
 	}
 	n := w.open(t, me)
@@ -199,11 +199,11 @@ func TestNobodyOpensConnectionsToAgents(t *testing.T) {
 		if w.outside.reaches(network, oneAddr, someport) {
 			t.Errorf("outside reaches an agent by %s", network)
 		}
-		if !w.host.reaches(network, oneAddr, someport) {
+		if !w.host.gets(network, oneAddr, someport) {
 			t.Errorf("the host does not get an answer of its agent by %s", network)
 		}
 	}
-	if !w.host.reaches("tcp", internet, someport) {
+	if !w.host.gets("tcp", internet, someport) {
 		t.Error("the host's own traffic is cut off")
 	}
 }
@@ -229,7 +229,7 @@ func TestNoIPv6(t *testing.T) {
 	if answers() {
 		t.Error("an agent reaches its host by IPv6")
 	}
-	if !w.one.reaches("tcp", gateway, someport) {
+	if !w.one.gets("tcp", gateway, someport) {
 		t.Error("IPv4 went with it")
 	}
 }

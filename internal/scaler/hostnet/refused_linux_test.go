@@ -19,14 +19,14 @@ func TestXS81AddressReused(t *testing.T) {
 	w.apply(t, n, Rules{Agent: "dead", Addr: addr, Allow: prefixes("10.0.0.0/8"), HostAccess: []netpolicy.Access{{To: netpolicy.Anywhere}}})
 	inside, private := dialFrom(t, w.one, gateway), dialFrom(t, w.one, corp)
 	for _, c := range []net.Conn{inside, private} {
-		if err := echo(c); err != nil {
+		if err := echo(c, longPatience); err != nil {
 			t.Fatal("the first agent does not reach what it may: ", err)
 		}
 	}
 
 	w.apply(t, n, Rules{Agent: "next", Addr: addr})
 	for _, c := range []net.Conn{inside, private} {
-		if err := echo(c); err == nil {
+		if err := echo(c, patience); err == nil {
 			t.Errorf("the next agent goes on with what the dead one opened to %s", c.RemoteAddr())
 		}
 	}

@@ -21,7 +21,7 @@ func TestRulesOutliveTheProcess(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !w.one.reaches("tcp", corp, someport) || w.two.reaches("tcp", corp, someport) {
+	if !w.one.gets("tcp", corp, someport) || w.two.reaches("tcp", corp, someport) {
 		t.Error("without the process the rules are not what they were")
 	}
 
@@ -35,7 +35,7 @@ func TestRulesOutliveTheProcess(t *testing.T) {
 	if got, err := next.Refused(t.Context(), "one"); err != nil || got.Packets != 1 {
 		t.Errorf("the counter was lost: %+v, %v", got, err)
 	}
-	if !w.one.reaches("tcp", corp, someport) || w.two.reaches("tcp", internet, someport) {
+	if !w.one.gets("tcp", corp, someport) || w.two.reaches("tcp", internet, someport) {
 		t.Error("Sync did not take up what is there")
 	}
 }
@@ -131,7 +131,7 @@ func (w *world) whole(t *testing.T, n *Net, after string) {
 		}
 		return nil
 	})
-	if err != nil || !w.one.reaches("tcp", corp, someport) || ids(t, n) != "[node/me one br-test 172.30.0.2]" {
+	if err != nil || !w.one.gets("tcp", corp, someport) || ids(t, n) != "[node/me one br-test 172.30.0.2]" {
 		t.Errorf("%s did not come back: %v; %s", after, err, ids(t, n))
 	}
 }
@@ -150,7 +150,7 @@ func TestXS108NothingComesBehindTheBaseline(t *testing.T) {
 			Table: table, Name: "FORWARD", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 		})})
 	})
-	if w.one.reaches("tcp", internet, someport) || !w.two.reaches("tcp", corp, someport) {
+	if w.one.reaches("tcp", internet, someport) || !w.two.gets("tcp", corp, someport) {
 		t.Error("denyAll was defeated, or an allow-list closed")
 	}
 	err := n.retry(t.Context(), func(k *kernel) error {

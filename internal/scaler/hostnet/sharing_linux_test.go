@@ -64,7 +64,7 @@ func TestTwoOwnersOneTable(t *testing.T) {
 	if got := ids(t, a); got != both || ids(t, b) != both {
 		t.Errorf("listed: %s", got)
 	}
-	if !w.one.reaches("tcp", corp, someport) || !third.reaches("tcp", corp, someport) {
+	if !w.one.gets("tcp", corp, someport) || !third.gets("tcp", corp, someport) {
 		t.Error("an agent does not reach what it may")
 	}
 	if w.one.reaches("tcp", "172.29.0.2", someport) || third.reaches("tcp", oneAddr, someport) {
@@ -73,7 +73,7 @@ func TestTwoOwnersOneTable(t *testing.T) {
 	if err := a.Sync(t.Context(), testBridge, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := ids(t, a); got != "[node/other three br-other 172.29.0.2]" || w.one.reaches("tcp", internet, someport) || !third.reaches("tcp", corp, someport) {
+	if got := ids(t, a); got != "[node/other three br-other 172.29.0.2]" || w.one.reaches("tcp", internet, someport) || !third.gets("tcp", corp, someport) {
 		t.Errorf("after one owner has gone: %s", got)
 	}
 	// The address of one bridge is nobody's on the other.
