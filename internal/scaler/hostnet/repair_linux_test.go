@@ -67,7 +67,14 @@ func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
 			conn.DelChain(c.forward)
 		},
 		"an agent's rules": func(conn *nftables.Conn) { conn.FlushChain(c.input) },
-		"all rules":        func(conn *nftables.Conn) { conn.FlushTable(n.names.ip) },
+		"the maps do not agree": func(conn *nftables.Conn) {
+			el := nftables.SetElement{Key: n.Agent(testBridge, one).key(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: c.input.Name}, Comment: me + " one 0"}
+			conn.FlushSet(n.names.input)
+			if err := conn.SetAddElements(n.names.input, []nftables.SetElement{el}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"all rules": func(conn *nftables.Conn) { conn.FlushTable(n.names.ip) },
 		"other rules in their place": func(conn *nftables.Conn) {
 			conn.FlushChain(c.input)
 			for range inputRules(one) {

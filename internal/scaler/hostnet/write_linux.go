@@ -28,8 +28,12 @@ func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
 		}
 		return err
 	}
+	gone := map[string][]entry{}
 	for _, e := range c.Remove {
-		if err := step(k.queueRemoval(e)); err != nil {
+		gone[e.ID] = append(gone[e.ID], e)
+	}
+	for id, entries := range gone {
+		if err := step(k.queueRemoval(id, entries)); err != nil {
 			return err
 		}
 	}
@@ -41,10 +45,10 @@ func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
 	return k.conn.Flush()
 }
 
-// queueRemoval queues the end of an agent's rules. All is made before it is deleted: so a part that somebody has deleted by hand stops
-// nothing.
-func (k *kernel) queueRemoval(e entry) error {
-	c := k.agent(e.ID)
+// queueRemoval queues the end of an agent's entries and rules. All is made before it is deleted: so a part that somebody has deleted by
+// hand stops nothing.
+func (k *kernel) queueRemoval(id string, entries []entry) error {
+	c := k.agent(id)
 	for _, part := range []*nftables.Chain{c.forward, c.input, c.refuse} {
 		k.conn.AddChain(part)
 		k.conn.FlushChain(part)
@@ -53,11 +57,13 @@ func (k *kernel) queueRemoval(e entry) error {
 		return err
 	}
 	for m, on := range map[*nftables.Set]hook{k.forward: hookForward, k.input: hookInput} {
-		if e.hooks&on == 0 {
-			continue
-		}
-		if err := k.conn.SetDeleteElements(m, []nftables.SetElement{{Key: e.key()}}); err != nil {
-			return err
+		for _, e := range entries {
+			if e.hooks&on == 0 {
+				continue
+			}
+			if err := k.conn.SetDeleteElements(m, []nftables.SetElement{{Key: e.key()}}); err != nil {
+				return err
+			}
 		}
 	}
 	for _, part := range []*nftables.Chain{c.forward, c.input, c.refuse} {
