@@ -72,13 +72,10 @@ func (c *checker) engine(e backend.Entry) {
 
 func (c *checker) set(i int, s backend.Set, e backend.Entry) {
 	key := func(name string) string { return backend.SetKey(i, name) }
-	switch image := s.Options.String(keyImage); {
-	case image == "":
+	if image := s.Options.String(keyImage); image == "" {
 		c.fault(key(keyImage), "such as golang:1.26", "is required")
-	default:
-		if err := checkImage(image); err != nil {
-			c.fault(key(keyImage), "", "%v", err)
-		}
+	} else if err := checkImage(image); err != nil {
+		c.fault(key(keyImage), "", "%v", err)
 	}
 	if p := s.Options.String(keyPull); p != "" && !slices.Contains([]string{pullAlways, pullMissing, pullNever}, p) {
 		c.fault(key(keyPull), pullAlways+", "+pullMissing+" or "+pullNever, "there is no pull policy %q", p)

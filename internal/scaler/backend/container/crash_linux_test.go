@@ -24,7 +24,6 @@ type frontier struct {
 	socket string
 	calls  atomic.Int64
 	until  int64 // the call whose answer is lost
-	names  []string
 	server *http.Server
 	lis    net.Listener
 }

@@ -132,7 +132,7 @@ func copyProgram(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(dst.Name()) // of a copy that came to nothing
+	defer func() { _ = os.Remove(dst.Name()) }() // of a copy that came to nothing
 	_, err = io.Copy(dst, src)
 	if err = errors.Join(err, dst.Chmod(0o755), dst.Close()); err != nil {
 		return err

@@ -63,7 +63,6 @@ type rig struct {
 	env     map[string]string
 	environ []string
 	log     *slog.Logger
-	wrap    func(endpoint) endpoint
 }
 
 func newRig(t *testing.T, e *enginetest.Engine) *rig {

@@ -149,7 +149,8 @@ func (e *Engine) Stop(s syscall.Signal) error {
 		return err
 	}
 	select {
-	case <-e.exit:
+	case exit := <-e.exit:
+		_ = exit // whatever it says: it has ended
 		return nil
 	case <-time.After(startTime):
 		return fmt.Errorf("%s does not end", e.Name)
@@ -173,7 +174,7 @@ func (e *Engine) docker() (*exec.Cmd, error) {
 		return nil, err
 	}
 	if e.TCP == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // a free port of our own network namespace
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0") // a free port of our own network namespace
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +183,7 @@ func (e *Engine) docker() (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	return exec.Command("dockerd",
+	return exec.CommandContext(context.Background(), "dockerd",
 		"--config-file", config, "-H", "unix://"+e.Socket, "-H", e.TCP, "--tls=false", "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
 		"-p", filepath.Join(e.dir, "pid"), "--storage-driver", "overlay2", "--exec-opt", "native.cgroupdriver=cgroupfs", "--live-restore"), nil
 }
@@ -201,7 +202,7 @@ func (e *Engine) podman() (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command("podman", "system", "service", "--time=0", "unix://"+e.Socket)
+	cmd := exec.CommandContext(context.Background(), "podman", "system", "service", "--time=0", "unix://"+e.Socket)
 	cmd.Env = append(os.Environ(),
 		"CONTAINERS_CONF="+at("containers.conf"), "CONTAINERS_STORAGE_CONF="+at("storage.conf"), "CONTAINERS_REGISTRIES_CONF="+at("registries.conf"))
 	return cmd, nil

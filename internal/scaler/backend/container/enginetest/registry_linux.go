@@ -50,7 +50,7 @@ func NewRegistry(t *testing.T) *Registry {
 	}
 	r := &Registry{blobs: map[string][]byte{}}
 	r.build(rootfs)
-	l, err := net.Listen("tcp", registryAddr)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", registryAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
