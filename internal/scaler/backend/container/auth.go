@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
-	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/registry"
 )
 
@@ -20,18 +19,15 @@ import (
 type credentials struct{ Username, Password string }
 
 // authFor is what the engine gets to show the registry: the job's own credentials, else those that this server's user has logged in with.
-func (g *engine) authFor(w wanted) (string, error) {
+func (g *engine) authFor(w wanted) (registry.AuthConfig, error) {
 	c := w.auth
 	if c.Username == "" {
 		var err error
 		if c, err = lookupCredentials(w.ref, authFiles(func(name string) string { return variable(g.host.Environ, name) })); err != nil {
-			return "", err
+			return registry.AuthConfig{}, err
 		}
 	}
-	if c.Username == "" {
-		return "", nil
-	}
-	return authconfig.Encode(registry.AuthConfig{Username: c.Username, Password: c.Password})
+	return registry.AuthConfig{Username: c.Username, Password: c.Password}, nil
 }
 
 // authFiles are where "docker login" and "podman login" keep what they were told, the first found wins.

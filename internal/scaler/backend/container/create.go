@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -15,10 +16,8 @@ import (
 	"strings"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // Times of a start.
@@ -96,7 +95,7 @@ func (b *Backend) start(ctx context.Context, t start) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	made, err := b.api.ContainerCreate(ctx, l.options())
+	made, err := b.api.Create(ctx, l.options())
 	if err != nil && (invisible(err, l.program) || invisible(err, l.socket)) {
 		b.log.Warn("the engine has other files than this server: agents' programs are copied, and agents need orchestratorUrl", "err", err)
 		b.mu.Lock()
@@ -105,22 +104,22 @@ func (b *Backend) start(ctx context.Context, t start) (id string, err error) {
 		if l, err = b.launch(t); err != nil {
 			return "", err
 		}
-		made, err = b.api.ContainerCreate(ctx, l.options())
+		made, err = b.api.Create(ctx, l.options())
 	}
 	if err != nil {
 		b.undo(t.spec.AgentID) // a cancelled call may have been carried out
 		return "", createError(err, l)
 	}
-	if err := b.enliven(ctx, made.ID, l, t.otherUser); err != nil {
+	if err := b.enliven(ctx, made, l, t.otherUser); err != nil {
 		b.undo(t.spec.AgentID)
 		return "", err
 	}
-	return made.ID, nil
+	return made, nil
 }
 
 // createError explains what an engine says of a container that it does not make.
 func createError(err error, l launch) error {
-	if cerrdefs.IsNotFound(err) && strings.Contains(err.Error(), "network") {
+	if engineapi.IsStatus(err, http.StatusNotFound) && strings.Contains(err.Error(), "network") {
 		return fmt.Errorf("%w: %s", backend.ErrNotReady, sentence(err)) // somebody removed it; Prepare makes it again
 	}
 	if invisible(err, l.program) {
@@ -178,12 +177,12 @@ func (b *Backend) enliven(ctx context.Context, id string, l launch, otherUser bo
 			return hostError(fmt.Errorf("copy the agent into the container: %w", err), backend.ErrInfra)
 		}
 	}
-	stream, err := b.api.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	stream, err := b.api.Attach(ctx, id)
 	if err != nil {
 		return startError(fmt.Errorf("attach to the container: %w", err)) // Podman starts half of it here
 	}
-	defer stream.Close() // the agent leaves when its input ends without a token
-	if _, err := b.api.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+	defer func() { _ = stream.Conn.Close() }() // the agent leaves when its input ends without a token
+	if err := b.api.Start(ctx, id); err != nil {
 		return startError(err)
 	}
 	if l.rules != nil {
@@ -202,7 +201,7 @@ func startError(err error) error { return hostError(err, backend.ErrRefused) }
 
 // give hands the token over, and waits for the agent to say something: that it has it is the first thing that it says. Whether an engine
 // has passed on what it was sent cannot be known otherwise.
-func give(ctx context.Context, stream client.ContainerAttachResult, token string) error {
+func give(ctx context.Context, stream *engineapi.Stream, token string) error {
 	stop := context.AfterFunc(ctx, func() { _ = stream.Conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_ = stream.Conn.SetDeadline(time.Now().Add(tokenTimeout))
@@ -263,8 +262,7 @@ func (b *Backend) furnish(ctx context.Context, id string, l launch) error {
 	} else if err := files.Close(); err != nil {
 		return err
 	}
-	_, err := b.api.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: path.Dir(ownFolder), Content: content})
-	return err
+	return b.api.CopyTo(ctx, id, path.Dir(ownFolder), content)
 }
 
 // undo removes what a failed start left; what it cannot remove is found by List.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // Delete implements backend.Backend: stop with a grace, remove by force with its anonymous volumes, then its rules (CT-23).
@@ -44,14 +44,13 @@ func (b *Backend) Delete(ctx context.Context, ref backend.Ref) error {
 
 // inspect looks at an agent's container. ours is false for one of somebody else with its name (XS-79). ErrNotFound: there is none.
 func (g *engine) inspect(ctx context.Context, agent string) (in container.InspectResponse, ours bool, err error) {
-	got, err := g.api.ContainerInspect(ctx, containerName(agent), client.ContainerInspectOptions{})
+	in, err = g.api.Inspect(ctx, containerName(agent))
 	if missing(err) {
 		return in, false, backend.ErrNotFound
 	}
 	if err != nil {
 		return in, false, err
 	}
-	in = got.Container
 	if in.Config == nil || in.State == nil {
 		return in, false, nil
 	}
@@ -68,8 +67,8 @@ func (g *engine) end(ctx context.Context, id string, grace time.Duration) error 
 	if grace > 0 {
 		seconds = max(1, int(grace.Round(time.Second)/time.Second))
 	}
-	_, err := g.api.ContainerStop(ctx, id, client.ContainerStopOptions{Timeout: &seconds})
-	if err != nil && !missing(err) && !cerrdefs.IsNotModified(err) {
+	err := g.api.Stop(ctx, id, seconds)
+	if err != nil && !missing(err) && !engineapi.IsStatus(err, http.StatusNotModified) {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -84,11 +83,11 @@ const removePause = 50 * time.Millisecond
 // remove removes a container by force, and what it had. It returns when nothing is left.
 func (g *engine) remove(ctx context.Context, agent, id string) error {
 	for {
-		_, err := g.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err := g.api.Remove(ctx, id)
 		switch {
 		case err == nil, missing(err):
 			return g.release(ctx, agent)
-		case !cerrdefs.IsConflict(err):
+		case !engineapi.IsStatus(err, http.StatusConflict):
 			return fmt.Errorf("remove container %s: %w", containerName(agent), err)
 		}
 		timer := time.NewTimer(removePause) // its removal is in progress

@@ -13,16 +13,15 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/moby/moby/client"
-
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // engine is a container engine as one scaler uses it, and what is known of the scaler's agents.
 type engine struct {
 	at           endpoint
 	certificates string // folder of the engine's TLS files, "" for none
-	api          *client.Client
+	api          *engineapi.Client
 	host         backend.Host
 	scaler       string
 	log          *slog.Logger
@@ -47,18 +46,16 @@ func newEngine(e backend.Entry, h backend.Host, at endpoint) (*engine, error) {
 		at: at, host: h, scaler: e.Name, log: h.Log.With("component", "container", "scaler", e.Name), exits: make(chan string, 256),
 		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, stopped: make(chan struct{}),
 	}
-	opts := []client.Opt{client.WithHost(at.URL), client.WithUserAgent("kici")}
-	if dir := variable(h.Environ, "DOCKER_CERT_PATH"); dir != "" && !at.local() {
-		g.certificates = dir
-		opts = append(opts, client.WithTLSClientConfig(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")))
+	if !at.local() {
+		g.certificates = variable(h.Environ, "DOCKER_CERT_PATH")
 	}
 	var err error
-	if g.api, err = client.New(opts...); err != nil {
+	if g.api, err = engineapi.New(at.URL, g.certificates); err != nil {
 		return nil, fmt.Errorf("use the container engine at %s: %w", at.URL, err)
 	}
 	if at.local() {
 		if g.rules, err = openRules(g.owner()); err != nil {
-			return nil, errors.Join(err, g.api.Close())
+			return nil, err
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -78,7 +75,7 @@ func variable(environ []string, name string) string {
 
 // meet asks the engine who it is.
 func (g *engine) meet(ctx context.Context) error {
-	v, err := g.api.ServerVersion(ctx, client.ServerVersionOptions{})
+	v, err := g.api.Version(ctx)
 	if err != nil {
 		return fmt.Errorf("%s does not answer: %w", g.at, err)
 	}
@@ -144,11 +141,11 @@ func copyProgram(from, to string) error {
 func (g *engine) Close() error {
 	g.stop()
 	<-g.stopped
-	err := g.api.Close()
-	if g.rules != nil {
-		err = errors.Join(err, g.rules.Close())
+	g.api.Close()
+	if g.rules == nil {
+		return nil
 	}
-	return err
+	return g.rules.Close()
 }
 
 // agentLock lets one in at a time; users is how many want it.

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 
-	cerrdefs "github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // Words of engines by which their errors are told apart: an answer's status alone says too little.
@@ -41,19 +40,17 @@ func hostError(err, other error) error {
 		kind = backend.ErrInfra
 	case says(err, wordsCapacity):
 		kind = backend.ErrNoCapacity
-	case client.IsErrConnectionFailed(err), errors.As(err, &network), cerrdefs.IsUnavailable(err), says(err, wordsAway):
+	case engineapi.IsAway(err), errors.As(err, &network), engineapi.IsStatus(err, http.StatusServiceUnavailable), says(err, wordsAway):
 		kind = backend.ErrNotReady
-	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err):
+	case engineapi.IsStatus(err, http.StatusBadRequest, http.StatusForbidden, http.StatusUnauthorized):
 		kind = backend.ErrRefused
-	case cerrdefs.IsConflict(err):
-		kind = backend.ErrInfra
 	}
 	return fmt.Errorf("%w: %s", kind, sentence(err))
 }
 
 // missing reports whether a container is not there. Podman has an answer of its own for one that goes while it is looked at.
 func missing(err error) bool {
-	return cerrdefs.IsNotFound(err) || err != nil && strings.Contains(err.Error(), "no such container")
+	return engineapi.IsStatus(err, http.StatusNotFound) || err != nil && strings.Contains(err.Error(), "no such container")
 }
 
 // sentence takes the engine's own preamble off.
@@ -82,7 +79,7 @@ func pullError(err error, image string) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case says(err, wordsFull), says(err, wordsAway):
-	case cerrdefs.IsNotFound(err), cerrdefs.IsInvalidArgument(err), cerrdefs.IsUnauthorized(err), cerrdefs.IsPermissionDenied(err), says(err, refused):
+	case engineapi.IsStatus(err, http.StatusNotFound, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden), says(err, refused):
 		kind = backend.ErrRefused
 	}
 	return fmt.Errorf("%w: pull image %s: %s", kind, image, sentence(err))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/moby/moby/client"
+	"github.com/moby/moby/api/types/events"
+
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // Pauses between two attempts to listen to an engine that is not there.
@@ -39,26 +41,14 @@ func (g *engine) watch(ctx context.Context) {
 
 // listen hears one stream of events to its end. What ended before it began is found by a look, which the first hint asks for.
 func (g *engine) listen(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	filters := client.Filters{}
-	filters.Add("type", "container").Add("event", "die", "died", "destroy", "remove").Add("label", labelManaged+"=true", labelScaler+"="+g.scaler)
-	stream := g.api.Events(ctx, client.EventsListOptions{Filters: filters})
-	defer func() { // the reader must not stay behind
-		cancel()
-		for range stream.Err {
-		}
-	}()
-	g.hint("")
-	for {
-		select {
-		case err := <-stream.Err:
-			return err
-		case m := <-stream.Messages:
-			if of := m.Actor.Attributes; of[labelInstance] == g.host.NodeID {
-				g.hint(of[labelAgent])
-			}
-		}
+	filters := engineapi.Filters{
+		"type": {"container"}, "event": {"die", "died", "destroy", "remove"}, "label": {labelManaged + "=true", labelScaler + "=" + g.scaler},
 	}
+	return g.api.Events(ctx, filters, func() { g.hint("") }, func(m events.Message) {
+		if of := m.Actor.Attributes; of[labelInstance] == g.host.NodeID {
+			g.hint(of[labelAgent])
+		}
+	})
 }
 
 // hint says that an agent may have ended, "" any.

@@ -4,16 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"strings"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/dustin/go-humanize"
 	"github.com/moby/moby/api/types/image"
-	"github.com/moby/moby/client"
+	"github.com/moby/moby/api/types/jsonstream"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // wanted is the image of a launch.
@@ -43,11 +45,11 @@ func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse
 	}
 	defer unlock()
 	if w.policy != pullAlways {
-		got, err := g.api.ImageInspect(ctx, w.ref)
+		got, err := g.api.InspectImage(ctx, w.ref)
 		switch {
 		case err == nil:
-			return got.InspectResponse, fits(got.InspectResponse, w.ref)
-		case !cerrdefs.IsNotFound(err):
+			return got, fits(got, w.ref)
+		case !engineapi.IsStatus(err, http.StatusNotFound):
 			return image.InspectResponse{}, hostError(err, backend.ErrInfra)
 		case w.policy == pullNever:
 			return image.InspectResponse{}, fmt.Errorf("%w: the engine does not have image %s, and imagePullPolicy is %s: pull or build it there, or choose another policy",
@@ -57,11 +59,11 @@ func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse
 	if err := g.pull(ctx, w); err != nil {
 		return image.InspectResponse{}, err
 	}
-	got, err := g.api.ImageInspect(ctx, w.ref)
+	got, err := g.api.InspectImage(ctx, w.ref)
 	if err != nil {
 		return image.InspectResponse{}, hostError(err, backend.ErrInfra)
 	}
-	return got.InspectResponse, fits(got.InspectResponse, w.ref)
+	return got, fits(got, w.ref)
 }
 
 // fits refuses an image that this program cannot run in.
@@ -84,22 +86,12 @@ func (g *engine) pull(ctx context.Context, w wanted) error {
 	if err != nil {
 		return fmt.Errorf("%w: credentials for image %s: %w", backend.ErrRefused, w.ref, err)
 	}
-	resp, err := g.api.ImagePull(ctx, w.ref, client.ImagePullOptions{RegistryAuth: auth})
+	name, tag, err := nameAndTag(w.ref)
 	if err != nil {
-		return pullError(err, w.ref)
+		return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 	}
-	defer resp.Close()
 	layers, told := map[string]int64{}, began
-	for m, err := range resp.JSONMessages(ctx) {
-		if err == nil && m.Error != nil {
-			err = m.Error
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			}
-			return pullError(err, w.ref)
-		}
+	err = g.api.Pull(ctx, name, tag, auth, func(m jsonstream.Message) {
 		if m.Progress != nil && len(layers) < maxLayers {
 			layers[m.ID] = max(layers[m.ID], m.Progress.Current)
 		}
@@ -107,9 +99,30 @@ func (g *engine) pull(ctx context.Context, w wanted) error {
 			told = time.Now()
 			log.Info("pulling image", "done", humanize.IBytes(sum(layers)), "for", time.Since(began).Round(time.Second).String())
 		}
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return pullError(err, w.ref)
 	}
 	log.Info("image is there", "ms", time.Since(began).Milliseconds())
 	return nil
+}
+
+// nameAndTag divides an image's name as a pull wants it; without a tag it is latest.
+func nameAndTag(ref string) (name, tag string, err error) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return "", "", err
+	}
+	switch r := reference.TagNameOnly(named).(type) {
+	case reference.Digested:
+		tag = r.Digest().String()
+	case reference.Tagged:
+		tag = r.Tag()
+	}
+	return named.Name(), tag, nil
 }
 
 // maxLayers is more than any image has: what a registry says is not kept without end.

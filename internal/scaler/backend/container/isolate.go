@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/scaler/hostnet"
 	"github.com/kici-go/kici/internal/scaler/netpolicy"
 )
@@ -107,12 +107,12 @@ func (g *engine) standing(items []container.Summary) []hostnet.Rules {
 
 // confine gives a container its rules. Without an address it must not go on (XS-77).
 func (g *engine) confine(ctx context.Context, id string, l launch) error {
-	in, err := g.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	in, err := g.api.Inspect(ctx, id)
 	if err != nil {
 		return hostError(err, backend.ErrInfra)
 	}
 	var addr netip.Addr
-	if n := in.Container.NetworkSettings; n != nil && n.Networks[networkName] != nil {
+	if n := in.NetworkSettings; n != nil && n.Networks[networkName] != nil {
 		addr = n.Networks[networkName].IPAddress
 	}
 	if !addr.IsValid() {
@@ -171,12 +171,12 @@ func (g *engine) sweepRules(ctx context.Context, b bridge) error {
 	if err != nil {
 		return err
 	}
-	list, err := g.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelManaged+"=true")})
+	items, err := g.api.List(ctx, engineapi.Filters{"label": {labelManaged + "=true"}})
 	if err != nil {
 		return fmt.Errorf("list containers of %s: %w", g.at, err)
 	}
 	held := map[netip.Addr]bool{}
-	for _, c := range list.Items {
+	for _, c := range items {
 		if c.NetworkSettings != nil && c.NetworkSettings.Networks[networkName] != nil {
 			held[c.NetworkSettings.Networks[networkName].IPAddress] = true
 		}

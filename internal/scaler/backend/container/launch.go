@@ -11,9 +11,9 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
-	"github.com/moby/moby/client"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 )
 
 // Paths inside a container.
@@ -65,8 +65,8 @@ type launch struct {
 // containerName is what undoing a launch needs.
 func containerName(agent string) string { return "kici-" + agent }
 
-func (l launch) options() client.ContainerCreateOptions {
-	return client.ContainerCreateOptions{
+func (l launch) options() engineapi.NewContainer {
+	return engineapi.NewContainer{
 		Name: containerName(l.spec.AgentID),
 		Config: &container.Config{
 			Image: l.image, Hostname: hostname(l.spec.AgentID), Entrypoint: []string{programPath, "agent"}, Cmd: []string{}, WorkingDir: "/",
@@ -74,7 +74,7 @@ func (l launch) options() client.ContainerCreateOptions {
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // an image's own would look for its own program
 			StopSignal:  "SIGTERM",
 		},
-		HostConfig: l.hostConfig(),
+		Host: l.hostConfig(),
 	}
 }
 

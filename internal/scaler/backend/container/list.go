@@ -14,9 +14,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -65,16 +65,16 @@ func (g *engine) ours(ctx context.Context) ([]container.Summary, error) {
 	for k, v := range ourLabels(g.host, g.scaler) {
 		labels = append(labels, k+"="+v)
 	}
-	list, err := g.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labels...)})
+	items, err := g.api.List(ctx, engineapi.Filters{"label": labels})
 	if err != nil {
 		return nil, fmt.Errorf("list containers of %s: %w", g.at, err)
 	}
-	return list.Items, nil
+	return items, nil
 }
 
 // dead says how a container ended.
 func (b *Backend) dead(ctx context.Context, agent, id string) (backend.Instance, error) {
-	in, err := b.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	in, err := b.api.Inspect(ctx, id)
 	if missing(err) {
 		return backend.Instance{}, backend.ErrNotFound
 	}
@@ -82,11 +82,11 @@ func (b *Backend) dead(ctx context.Context, agent, id string) (backend.Instance,
 		return backend.Instance{}, fmt.Errorf("look at container %s: %w", containerName(agent), err)
 	}
 	inst := b.running(agent, id)
-	if in.Container.State == nil || alive(in.Container.State.Status) { // it was starting
+	if in.State == nil || alive(in.State.Status) { // it was starting
 		return inst, nil
 	}
-	inst.Running, inst.Detail = false, fate(in.Container)
-	inst.Unstarted = unstarted(in.Container.State)
+	inst.Running, inst.Detail = false, fate(in)
+	inst.Unstarted = unstarted(in.State)
 	if !inst.Unstarted {
 		inst.Tail = b.tail(ctx, id)
 	}
@@ -151,7 +151,7 @@ const (
 func (g *engine) tail(ctx context.Context, id string) []string {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
-	logs, err := g.api.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: strconv.Itoa(maxTailLines)})
+	logs, err := g.api.Logs(ctx, id, maxTailLines)
 	if err != nil {
 		g.log.Debug("read a dead agent's output", "container", id, "err", err)
 		return nil

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/network"
-	"github.com/moby/moby/client"
 
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/scaler/hostnet"
 )
 
@@ -43,7 +43,7 @@ const networkPatience = 5 * time.Second
 func (g *engine) ensureNetwork(ctx context.Context) (bridge, error) {
 	have, found, err := g.findNetwork(ctx)
 	if err == nil && !found {
-		_, failed := g.api.NetworkCreate(ctx, networkName, g.networkOptions())
+		failed := g.api.CreateNetwork(ctx, g.networkOptions())
 		for deadline := time.Now().Add(networkPatience); ; {
 			have, found, err = g.findNetwork(ctx)
 			if err != nil || found || time.Now().After(deadline) || failed == nil {
@@ -67,34 +67,34 @@ func (g *engine) ensureNetwork(ctx context.Context) (bridge, error) {
 	return fitting(have, g.podman)
 }
 
-func (g *engine) networkOptions() client.NetworkCreateOptions {
+func (g *engine) networkOptions() network.CreateRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	off, name := false, dockerInterface
 	if g.podman {
 		name = podmanInterface
 	}
-	return client.NetworkCreateOptions{
-		Driver: "bridge", EnableIPv6: &off, Labels: map[string]string{labelManaged: "true"},
+	return network.CreateRequest{
+		Name: networkName, Driver: "bridge", EnableIPv6: &off, Labels: map[string]string{labelManaged: "true"},
 		IPAM:    &network.IPAM{Config: []network.IPAMConfig{{Subnet: agentSubnet, Gateway: agentGateway}}},
 		Options: map[string]string{optionInterface: name, optionBetween: "false"},
 	}
 }
 
 func (g *engine) findNetwork(ctx context.Context) (have network.Inspect, found bool, err error) {
-	list, err := g.api.NetworkList(ctx, client.NetworkListOptions{Filters: client.Filters{}.Add("name", networkName)})
+	list, err := g.api.Networks(ctx, engineapi.Filters{"name": {networkName}})
 	if err != nil {
 		return have, false, err
 	}
-	for _, n := range list.Items { // the filter takes parts of names, too
+	for _, n := range list { // the filter takes parts of names, too
 		if n.Name != networkName {
 			continue
 		}
-		got, err := g.api.NetworkInspect(ctx, n.ID, client.NetworkInspectOptions{})
-		if cerrdefs.IsNotFound(err) {
+		got, err := g.api.InspectNetwork(ctx, n.ID)
+		if engineapi.IsStatus(err, http.StatusNotFound) {
 			continue
 		}
-		return got.Network, err == nil, err
+		return got, err == nil, err
 	}
 	return have, false, nil
 }

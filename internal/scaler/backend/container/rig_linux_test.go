@@ -21,6 +21,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/backendtest"
+	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/scaler/backend/container/enginetest"
 )
 
@@ -195,7 +196,12 @@ func (r *rig) inspect(id string) container.InspectResponse {
 
 func (r *rig) output(id string) string {
 	r.t.Helper()
-	return strings.Join((&engine{api: r.e.API, log: r.log}).tail(r.ctx(), containerName(id)), "\n")
+	api, err := engineapi.New("unix://"+r.e.Socket, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer api.Close()
+	return strings.Join((&engine{api: api, log: r.log}).tail(r.ctx(), containerName(id)), "\n")
 }
 
 func (r *rig) kill(t *testing.T, id string) {
