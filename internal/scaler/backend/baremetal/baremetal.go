@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -66,12 +67,15 @@ const (
 
 // facts are what checks know of the host.
 type facts struct {
-	uid    int // of this process
+	uid    int // of this process; -1 where there are none
+	goos   string
 	lookup func(name string) (*account, error)
 	stat   func(path string) (fs.FileInfo, error)
 }
 
-func realFacts() facts { return facts{uid: os.Geteuid(), lookup: lookupAccount, stat: os.Stat} }
+func realFacts() facts {
+	return facts{uid: os.Geteuid(), goos: runtime.GOOS, lookup: lookupAccount, stat: os.Stat}
+}
 
 // account is a user that agents run as.
 type account struct {
@@ -138,7 +142,7 @@ func check(e backend.Entry, f facts) []backend.Fault {
 			fault(backend.SetKey(i, keyImage), "remove image", "container mode of bare-metal is not built yet")
 		}
 		if path := s.Options.String(keyBinary); path != "" {
-			if err := executable(path, f); err != nil {
+			if err := f.program(path); err != nil {
 				fault(backend.SetKey(i, keyBinary), "without binaryPath kici is its own agent", "%v", err)
 			}
 		}
@@ -177,15 +181,21 @@ func identity(e backend.Entry, f facts) (*account, error) {
 	return a, nil
 }
 
-func executable(path string, f facts) error {
+// program checks an agent's executable. Windows knows them by their names, and refuses batch files that cmd.exe would misread (BM-9).
+func (f facts) program(path string) error {
 	if !filepath.IsAbs(path) {
 		return errors.New("must be an absolute path")
+	}
+	if f.goos == "windows" {
+		if err := batchFault(path); err != nil {
+			return err
+		}
 	}
 	info, err := f.stat(path)
 	switch {
 	case err != nil:
 		return err
-	case info.IsDir() || info.Mode()&0o111 == 0:
+	case info.IsDir() || f.goos != "windows" && info.Mode()&0o111 == 0:
 		return fmt.Errorf("%s is not executable", path)
 	}
 	return nil

@@ -57,10 +57,16 @@ func TestLaunchLayers(t *testing.T) {
 			in.user = &account{name: "ci2", home: "/home/ci2"}
 		}, with([]string{"HOME", "SHELL", "TMPDIR"}, "HOME=/home/ci2", "USER=ci2", "LOGNAME=ci2")},
 		{"back-pressure mode", func(in *launchInput) { in.mode = "drop" }, with(nil, "KICI_BACKPRESSURE_MODE=drop")},
-		{"windows names", func(in *launchInput) {
+		{"windows names, whatever their case", func(in *launchInput) {
 			in.goos = "windows"
-			in.environ = append(in.environ, `SystemRoot=C:\W`)
-		}, with(nil, `SystemRoot=C:\W`)},
+			in.environ = append(in.environ, `SYSTEMROOT=C:\W`, `Path=C:\later`, `LocalAppData=L`, `kici_secret=x`)
+			in.setEnv = map[string]string{"proxy": "mine", "kici_agent_id": "forged"}
+		}, with([]string{"PATH", "PROXY"}, `PATH=C:\later`, `SYSTEMROOT=C:\W`, `LocalAppData=L`, "PROXY=mine")},
+		{"windows, trusted", func(in *launchInput) {
+			in.goos = "windows"
+			in.environ = append(in.environ, `kici_secret=x`, `Other=1`)
+			in.setEnv = map[string]string{"KICI_TRUSTED_ENV": "true"}
+		}, with(nil, "SECRET=1", "Other=1")},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,6 +83,19 @@ func TestLaunchLayers(t *testing.T) {
 				t.Errorf("a secret is in %s", all)
 			}
 		})
+	}
+}
+
+// A batch file is run by cmd.exe on Windows, and only there.
+func TestLaunchOfABatchFile(t *testing.T) {
+	in := input()
+	in.goos, in.binary, in.environ = "windows", `C:\my agents\kici.cmd`, []string{`COMSPEC=C:\W\cmd.exe`}
+	if got := plan(in); got.path != `C:\W\cmd.exe` || got.line != `C:\W\cmd.exe /d /e:on /v:off /c call "C:\my agents\kici.cmd" agent <NUL` {
+		t.Errorf("launch %+v", got)
+	}
+	in.goos = "linux"
+	if got := plan(in); got.path != in.binary || got.line != "" {
+		t.Errorf("elsewhere %+v", got)
 	}
 }
 

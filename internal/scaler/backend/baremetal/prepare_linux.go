@@ -33,7 +33,7 @@ func (b *Backend) prepareProgram() error {
 	}
 	for _, s := range b.entry.Sets {
 		if path := s.Options.String(keyBinary); path != "" {
-			if err := executable(path, realFacts()); err != nil {
+			if err := realFacts().program(path); err != nil {
 				return err
 			}
 			if b.user != nil && !b.user.reaches(path) {
