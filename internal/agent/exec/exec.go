@@ -6,7 +6,8 @@
 //   - "cgroup": a cgroup v2 leaf for the job with a child for each step; cgroup.kill ends it at once, whatever it forks.
 //   - "subreaper": where no leaf can be made, this process adopts orphans (PR_SET_CHILD_SUBREAPER), stops every
 //     descendant it finds in /proc again and again until there is no new one, and then kills them all.
-//   - "process group": on systems without either, the step's process group.
+//   - "job object": on Windows, a job object for each step; what its processes start is in it as well.
+//   - "process group": on systems without any, the step's process group.
 //
 // Under "cgroup" the walk of "subreaper" runs as well, for processes that a privileged step moved out of its cgroup.
 //
@@ -33,6 +34,7 @@ import (
 const (
 	MethodCgroup    = "cgroup"
 	MethodSubreaper = "subreaper"
+	MethodJob       = "job object"
 	MethodGroup     = "process group"
 )
 
@@ -73,6 +75,7 @@ type Tree struct {
 	opts    Options
 	group   *group // nil when the method is another
 	limits  *limits
+	held    held   // what else holds processes together on this system; guarded by mu
 	started uint64 // when this process did: nothing of the job is older
 
 	mu    sync.Mutex
@@ -176,6 +179,9 @@ func (t *Tree) start(cmd *osexec.Cmd, step int) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	if err := t.begun(cmd, step); err != nil {
+		return err
+	}
 	t.roots[cmd.Process.Pid] = step
 	offerToKill(cmd.Process.Pid)
 	return nil
@@ -240,17 +246,22 @@ func lookPath(name string, env []string, dir string) (string, error) {
 		}
 		return name, nil
 	}
-	for i := len(env) - 1; i >= 0; i-- {
-		list, ok := strings.CutPrefix(env[i], "PATH=")
-		if !ok {
-			continue
-		}
-		for _, d := range filepath.SplitList(list) {
-			if p := filepath.Join(d, name); filepath.IsAbs(d) && executable(p) == nil {
+	for _, d := range filepath.SplitList(variable(env, "PATH")) {
+		for _, n := range candidates(name, env) {
+			if p := filepath.Join(d, n); filepath.IsAbs(d) && executable(p) == nil {
 				return p, nil
 			}
 		}
-		break
 	}
 	return "", fmt.Errorf("%w: %s is not on the PATH", ErrNotFound, name)
+}
+
+// variable finds one of an environment, where the last of equals wins.
+func variable(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if n, value, ok := strings.Cut(env[i], "="); ok && sameName(n, name) {
+			return value
+		}
+	}
+	return ""
 }

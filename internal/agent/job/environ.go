@@ -84,6 +84,9 @@ func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
 	all := map[string]string{}
 	for _, kv := range j.cfg.Environ {
 		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			if runtime.GOOS == "windows" { // which does not tell Path from PATH
+				name = strings.ToUpper(name)
+			}
 			all[name] = value
 		}
 	}
@@ -94,7 +97,7 @@ func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
 	if marked {
 		all[markName] = mark
 	}
-	if all["PATH"] == "" {
+	if all["PATH"] == "" && runtime.GOOS != "windows" {
 		all["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
 	if len(j.paths) > 0 {
