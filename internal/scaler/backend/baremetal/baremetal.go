@@ -131,6 +131,12 @@ func check(e backend.Entry, f facts) []backend.Fault {
 	if d := e.Options.String(keyWorkDir); d != "" && !filepath.IsAbs(d) {
 		fault(keyWorkDir, "", "must be an absolute path")
 	}
+	if e.Options.Bool(keyCgroups) && f.goos != "linux" {
+		out = append(out, backend.Fault{Key: keyCgroups, Warning: true, Message: "does nothing on this system: cpu and memory limits are enforced on Linux only"})
+	}
+	if f.goos == "windows" && e.Options.String(keyRunAs) != "" {
+		fault(keyRunAs, "remove it", "agents run as the server's own user on Windows")
+	}
 	if n := e.Options.Int(keyTasks); n != 0 && (n < minTasks || n > mostTasks) {
 		fault(keyTasks, "", "must be between %d and %d", minTasks, mostTasks)
 	}

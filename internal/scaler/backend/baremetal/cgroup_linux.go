@@ -73,11 +73,6 @@ func removeDead(ctx context.Context, dir string) bool {
 	return cgroup.Remove(ctx, dir) == nil
 }
 
-func short(id string) string {
-	id = strings.ReplaceAll(id, "-", "")
-	return id[max(0, len(id)-12):] // the random end of a UUIDv7
-}
-
 // makeLeaf makes an agent's leaf; a user other than ours gets it, so that the agent can make its jobs' leaves.
 func makeLeaf(path string, u *account) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {

@@ -151,7 +151,7 @@ func TestWhoAgentsRunAs(t *testing.T) {
 }
 
 func TestCheckNamesTheKey(t *testing.T) {
-	f := facts{uid: 1000, stat: func(path string) (fs.FileInfo, error) { return os.Stat(path) }}
+	f := facts{uid: 1000, goos: "linux", stat: func(path string) (fs.FileInfo, error) { return os.Stat(path) }}
 	e := backend.Entry{
 		Options: backend.Options{keyWorkDir: "relative", keyTasks: int64(3)},
 		Sets: []backend.Set{

@@ -53,12 +53,12 @@ func (b *Backend) enforces() *enforcement {
 }
 
 // hold puts a started agent under its limits and looks whether the kernel has taken them.
-func (b *Backend) hold(ctx context.Context, id string, r *record, l cgroup.Limits) error {
+func (b *Backend) hold(ctx context.Context, id string, r *record, want ci.Resources) error {
 	e := b.enforces()
 	if e == nil {
 		return nil
 	}
-	missing, err := held(ctx, e.limiter, id, r, l)
+	missing, err := held(ctx, e.limiter, id, r, b.limitsOf(want))
 	if err != nil {
 		return fmt.Errorf("%w: put the agent under its limits by %s: %w", backend.ErrInfra, e, err)
 	}

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !windows && !darwin
 
 package baremetal
 
@@ -9,5 +9,5 @@ import (
 )
 
 func open(backend.Entry, backend.Host, facts) (backend.Backend, error) {
-	return nil, errors.New("the bare-metal backend is built for Linux only in this version")
+	return nil, errors.New("the bare-metal backend is built for Linux, macOS and Windows")
 }

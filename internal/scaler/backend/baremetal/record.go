@@ -177,3 +177,8 @@ func removeTree(path string) error {
 	})
 	return os.RemoveAll(path)
 }
+
+func short(id string) string {
+	id = strings.ReplaceAll(id, "-", "")
+	return id[max(0, len(id)-12):] // the random end of a UUIDv7
+}

@@ -1,3 +1,5 @@
+//go:build linux || windows || darwin
+
 package baremetal
 
 import (
@@ -27,21 +29,16 @@ type Backend struct {
 
 // agents is what is known of a scaler's agents.
 type agents struct {
-	host    backend.Host
-	log     *slog.Logger
-	root    string // folder of agents' directories
-	boot    string
-	cgroups string   // folder of agents' leaves, '' = none
-	held    *os.File // the folder, locked while this backend is open
-	noGroup string   // why there is none
-	exits   chan string
+	host   backend.Host
+	log    *slog.Logger
+	root   string // folder of agents' directories
+	boot   string
+	exits  chan string
+	system // what holds agents together on this operating system
 
-	managers map[string]*manager // of systemd, by kind
-
-	mu       sync.Mutex
-	watched  map[string]*process // identified processes
-	locks    map[string]*agentLock
-	enforced *enforcement // nil until Prepare has found one
+	mu      sync.Mutex
+	watched map[string]*process // identified processes
+	locks   map[string]*agentLock
 }
 
 // agentLock serialises Create and Delete of one agent.
@@ -56,7 +53,7 @@ const privateWork = "/var/tmp"
 func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	a := &agents{
 		host: h, log: h.Log.With("component", "baremetal", "scaler", e.Name), root: filepath.Join(h.Dir, "agents"),
-		exits: make(chan string, 256), managers: newManagers(h.Environ), watched: map[string]*process{}, locks: map[string]*agentLock{},
+		exits: make(chan string, 256), watched: map[string]*process{}, locks: map[string]*agentLock{},
 	}
 	b, err := a.configured(e, f)
 	if err != nil {
@@ -65,11 +62,7 @@ func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	if a.boot, err = bootID(); err != nil {
 		return nil, err
 	}
-	if a.cgroups, a.held, err = cgroupBase(h.NodeID); err != nil {
-		a.noGroup = err.Error()
-	} else if n := removeDeadFolders(context.Background(), a.cgroups); n > 0 {
-		a.log.Info("removed empty cgroups of dead nodes", "count", n)
-	}
+	a.openSystem()
 	if err := os.MkdirAll(a.root, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder of agents: %w", err)
 	}
@@ -118,10 +111,7 @@ func (b *Backend) protections() []string {
 	default:
 		out = append(out, "agents run as the server's own user: a job can read and change the data directory "+b.host.Dir+", its master key and database included")
 	}
-	if b.cgroups == "" && !b.inScopes() {
-		out = append(out, "no cgroup can be made here ("+b.noGroup+"): what a dead agent leaves is found by its environment, which a job can hide")
-	}
-	return append(out, b.limitSentences()...)
+	return append(out, b.systemSentences()...)
 }
 
 // Plan implements backend.Backend.
@@ -129,8 +119,8 @@ func (b *Backend) Plan(s backend.Spec) (json.RawMessage, error) {
 	if !agentID().MatchString(s.AgentID) {
 		return nil, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
 	}
-	if b.entry.Options.Bool(keyCgroups) && b.enforces() == nil {
-		return nil, fmt.Errorf("%w: how limits can be enforced is not known yet", backend.ErrNotReady)
+	if err := b.unready(); err != nil {
+		return nil, err
 	}
 	return b.plan(s.AgentID).encode(), nil
 }
@@ -140,12 +130,7 @@ func (b *Backend) plan(id string) record {
 	if b.work != "" {
 		r.Work = filepath.Join(b.work, id)
 	}
-	if b.cgroups != "" {
-		r.Cgroup = filepath.Join(b.cgroups, id)
-	}
-	if e := b.enforces(); e != nil {
-		e.plan(id, &r)
-	}
+	b.planSystem(id, &r)
 	return r
 }
 
@@ -251,16 +236,7 @@ func (b *Backend) Close() error {
 		p.close()
 		delete(b.watched, id)
 	}
-	if b.cgroups != "" {
-		_ = os.Remove(b.cgroups) // it goes when it is empty; who needs it makes it again
-	}
-	if b.held != nil {
-		_ = b.held.Close()
-		b.held = nil
-	}
-	for _, m := range b.managers {
-		m.close()
-	}
+	b.closeSystem()
 	return nil
 }
 

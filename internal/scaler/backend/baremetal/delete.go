@@ -1,3 +1,5 @@
+//go:build linux || windows || darwin
+
 package baremetal
 
 import (
@@ -7,13 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/kici-go/kici/internal/cgroup"
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
@@ -57,13 +54,7 @@ func (b *Backend) fromLedger(ref backend.Ref) record {
 	var known record
 	if len(ref.Launch) > 0 && json.Unmarshal(ref.Launch, &known) == nil {
 		r.Pid, r.Start, r.Boot = known.Pid, known.Start, known.Boot
-		if filepath.Base(known.Cgroup) == ref.AgentID && strings.HasPrefix(filepath.Base(filepath.Dir(known.Cgroup)), cgroupPrefix) {
-			r.Cgroup = known.Cgroup
-		}
-		if b.managers[known.Manager] != nil && known.Unit == unitName(ref.AgentID) {
-			r.Unit, r.Manager = known.Unit, known.Manager
-		}
-		r.Folders = ours(known.Folders, ref.AgentID)
+		b.knownSystem(ref.AgentID, known, &r)
 	}
 	return r
 }
@@ -72,7 +63,7 @@ func (b *Backend) fromLedger(ref backend.Ref) record {
 func (b *Backend) end(ctx context.Context, id string, r record, grace time.Duration) (found bool, err error) {
 	if p := b.find(id, r); p != nil && !p.gone() {
 		found = true
-		if err := terminate(ctx, p, grace, func() { b.loosen(ctx, r) }); err != nil {
+		if err := b.terminate(ctx, p, r, grace); err != nil {
 			return true, err
 		}
 	}
@@ -97,59 +88,4 @@ func (b *Backend) end(ctx context.Context, id string, r record, grace time.Durat
 		delete(b.watched, id)
 	}
 	return found, nil
-}
-
-// endLeft ends what the agent itself has started and not ended.
-func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool, err error) {
-	if r.Boot != b.boot {
-		return false, nil // another boot: nothing of it can run
-	}
-	b.loosen(ctx, r)
-	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
-		found, err = m.stopUnit(ctx, r.Unit)
-		if err == nil || !errors.Is(err, errNoManager) {
-			return found, err
-		}
-	}
-	if r.Cgroup != "" {
-		found, err = endLeaf(ctx, r.Cgroup)
-	} else {
-		found, err = sweep(ctx, id)
-	}
-	if err != nil {
-		return found, err
-	}
-	folders, err := removeFolders(ctx, r)
-	return found || folders, err
-}
-
-// loosen takes an agent's limits away, which would only slow its end, and lets it make no process any more.
-func (b *Backend) loosen(ctx context.Context, r record) {
-	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
-		m.loosenUnit(ctx, r.Unit)
-		return
-	}
-	if b.enforces() != nil || len(r.Folders) > 0 {
-		cgroup.Place{Unified: r.Cgroup, Legacy: r.Folders}.Loosen()
-	}
-}
-
-// terminate asks a process group to go, then makes it go, after last.
-func terminate(ctx context.Context, p *process, grace time.Duration, last func()) error {
-	if grace > 0 {
-		if err := p.signal(unix.SIGTERM); err != nil {
-			return fmt.Errorf("terminate process %d: %w", p.pid, err)
-		}
-		if p.wait(grace, ctx.Done()) {
-			return nil
-		}
-	}
-	last()
-	if err := p.signal(unix.SIGKILL); err != nil {
-		return fmt.Errorf("kill process %d: %w", p.pid, err)
-	}
-	if !p.wait(killPatience, nil) {
-		return fmt.Errorf("process %d does not die", p.pid)
-	}
-	return nil
 }

@@ -1,3 +1,5 @@
+//go:build linux || windows || darwin
+
 package baremetal
 
 import (
@@ -6,13 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
@@ -72,12 +70,7 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	if err := b.makeWork(r.Work); err != nil {
 		return r, fmt.Errorf("%w: make agent work directory: %w", backend.ErrInfra, err)
 	}
-	if r.Cgroup != "" {
-		if err := makeLeaf(r.Cgroup, b.user); err != nil {
-			b.log.Warn("agent starts without a cgroup", "agent_id", s.AgentID, "err", err)
-			r.Cgroup = ""
-		}
-	}
+	b.makeRoom(s.AgentID, &r)
 	token, give, err := os.Pipe()
 	if err != nil {
 		return r, hostError(err)
@@ -95,7 +88,7 @@ func (b *Backend) start(ctx context.Context, s backend.Spec, set backend.Set) (r
 	if err := r.write(dir); err != nil {
 		return r, fmt.Errorf("%w: write agent record: %w", backend.ErrInfra, err)
 	}
-	if err := b.hold(ctx, s.AgentID, &r, b.limitsOf(s.Limits)); err != nil {
+	if err := b.hold(ctx, s.AgentID, &r, s.Limits); err != nil {
 		return r, err
 	}
 	if err := ctx.Err(); err != nil { // cancelled meanwhile (BM-14)
@@ -122,7 +115,7 @@ func handOver(ctx context.Context, give *os.File, token string, p *process) erro
 	if err = errors.Join(err, give.Close()); err == nil {
 		return nil
 	}
-	if errors.Is(err, unix.EPIPE) && p.wait(exitPatience, ctx.Done()) {
+	if brokenPipe(err) && p.wait(exitPatience, ctx.Done()) {
 		return &backend.Died{Detail: p.exit()}
 	}
 	return fmt.Errorf("%w: hand over the token: %w", backend.ErrGuest, err)
@@ -168,12 +161,8 @@ func (b *Backend) run(r *record, l launch, output string, token *os.File) (*proc
 		return nil, fmt.Errorf("%w: open agent output: %w", backend.ErrInfra, err)
 	}
 	defer out.Close()
-	pid, err := b.exec(l, r.Cgroup, out, token)
-	if err != nil && r.Cgroup != "" && cgroupError(err) {
-		b.log.Warn("agent starts without its cgroup", "cgroup", r.Cgroup, "err", err)
-		r.Cgroup = ""
-		pid, err = b.exec(l, "", out, token)
-	}
+	id := filepath.Base(filepath.Dir(output))
+	pid, err := b.exec(id, r, l, outputs{out, token})
 	if err != nil {
 		return nil, hostError(err)
 	}
@@ -184,7 +173,6 @@ func (b *Backend) run(r *record, l launch, output string, token *os.File) (*proc
 	}
 	exited := func() {}
 	if output != os.DevNull { // a trial's end is nobody's business
-		id := filepath.Base(filepath.Dir(output))
 		exited = func() { b.exited(id) }
 	}
 	p, err := openProcess(pid, start, exited)
@@ -194,47 +182,16 @@ func (b *Backend) run(r *record, l launch, output string, token *os.File) (*proc
 	return p, nil
 }
 
-func (b *Backend) exec(l launch, leaf string, out, token *os.File) (pid int, err error) {
-	cmd := exec.Cmd{
-		Path: l.path, Args: l.args, Env: l.env, Dir: l.dir, Stdout: out, Stderr: out, ExtraFiles: []*os.File{token},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	if b.user != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: b.user.uid, Gid: b.user.gid, Groups: b.user.groups}
-	}
-	if leaf != "" {
-		f, err := os.Open(leaf)
-		if err != nil {
-			return 0, &leafError{err}
-		}
-		defer f.Close()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
-	}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	pid = cmd.Process.Pid
-	return pid, cmd.Process.Release() // it is watched by its pidfd
-}
-
-type leafError struct{ error }
-
-// cgroupError reports whether a start failed in a way that its cgroup can explain.
-func cgroupError(err error) bool {
-	var leaf *leafError
-	return errors.As(err, &leaf) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
-}
+// outputs are what a process inherits: where its output goes, and the end of the pipe that its token comes from.
+type outputs struct{ out, token *os.File }
 
 // hostError tells what policy needs to know of a start that failed: most refusals would come again (BM-11).
 func hostError(err error) error {
-	for _, transient := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
-		if errors.Is(err, transient) {
-			return fmt.Errorf("%w: %w", backend.ErrNoCapacity, err)
-		}
-	}
-	for _, infra := range []error{unix.ENOSPC, unix.EIO, unix.ETXTBSY, unix.EROFS} {
-		if errors.Is(err, infra) {
-			return fmt.Errorf("%w: %w", backend.ErrInfra, err)
+	for kind, errs := range map[error][]error{backend.ErrNoCapacity: noCapacity, backend.ErrInfra: passing} {
+		for _, e := range errs {
+			if errors.Is(err, e) {
+				return fmt.Errorf("%w: %w", kind, err)
+			}
 		}
 	}
 	return fmt.Errorf("%w: %w", backend.ErrRefused, err)

@@ -1,0 +1,91 @@
+package baremetal
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// system is what holds agents together on Linux: leaves of cgroup v2, and whatever enforces limits.
+type system struct {
+	cgroups  string              // folder of agents' leaves, '' = none
+	held     *os.File            // the folder, locked while this backend is open
+	noGroup  string              // why there is none
+	managers map[string]*manager // of systemd, by kind
+	enforced *enforcement        // nil until Prepare has found one; guarded by mu of agents
+}
+
+func (a *agents) openSystem() {
+	a.managers = newManagers(a.host.Environ)
+	var err error
+	if a.cgroups, a.held, err = cgroupBase(a.host.NodeID); err != nil {
+		a.noGroup = err.Error()
+	} else if n := removeDeadFolders(context.Background(), a.cgroups); n > 0 {
+		a.log.Info("removed empty cgroups of dead nodes", "count", n)
+	}
+}
+
+func (a *agents) closeSystem() {
+	if a.cgroups != "" {
+		_ = os.Remove(a.cgroups) // it goes when it is empty; who needs it makes it again
+	}
+	if a.held != nil {
+		_ = a.held.Close()
+		a.held = nil
+	}
+	for _, m := range a.managers {
+		m.close()
+	}
+}
+
+// systemSentences says what this system does not protect here.
+func (b *Backend) systemSentences() (out []string) {
+	if b.cgroups == "" && !b.inScopes() {
+		out = append(out, "no cgroup can be made here ("+b.noGroup+"): what a dead agent leaves is found by its environment, which a job can hide")
+	}
+	return append(out, b.limitSentences()...)
+}
+
+// unready says why nothing can be started yet.
+func (b *Backend) unready() error {
+	if b.entry.Options.Bool(keyCgroups) && b.enforces() == nil {
+		return fmt.Errorf("%w: how limits can be enforced is not known yet", backend.ErrNotReady)
+	}
+	return nil
+}
+
+// planSystem adds to a record what undoing a start takes on this system.
+func (b *Backend) planSystem(id string, r *record) {
+	if b.cgroups != "" {
+		r.Cgroup = filepath.Join(b.cgroups, id)
+	}
+	if e := b.enforces(); e != nil {
+		e.plan(id, r)
+	}
+}
+
+// knownSystem takes from a row what can only be this agent's.
+func (b *Backend) knownSystem(id string, known record, r *record) {
+	if filepath.Base(known.Cgroup) == id && strings.HasPrefix(filepath.Base(filepath.Dir(known.Cgroup)), cgroupPrefix) {
+		r.Cgroup = known.Cgroup
+	}
+	if b.managers[known.Manager] != nil && known.Unit == unitName(id) {
+		r.Unit, r.Manager = known.Unit, known.Manager
+	}
+	r.Folders = ours(known.Folders, id)
+}
+
+// makeRoom makes what an agent is started in.
+func (b *Backend) makeRoom(id string, r *record) {
+	if r.Cgroup == "" {
+		return
+	}
+	if err := makeLeaf(r.Cgroup, b.user); err != nil {
+		b.log.Warn("agent starts without a cgroup", "agent_id", id, "err", err)
+		r.Cgroup = ""
+	}
+}
