@@ -14,7 +14,9 @@ have podman || missing="$missing podman runc netavark iptables"
 have busybox || missing="$missing busybox-static"
 { [ -x /lib/systemd/systemd ] && have dbus-daemon && have pgrep; } || missing="$missing systemd dbus procps"
 have cc || [ "${CGO_ENABLED:-1}" = 0 ] || missing="$missing gcc libc6-dev"
-[ -n "$missing" ] || exit 0
+case ",${KICI_TEST_REQUIRE:-}," in *,wine,*) have debootstrap || missing="$missing debootstrap" ;; esac
+wine() { case ",${KICI_TEST_REQUIRE:-}," in *,wine,*) scripts/wine.sh --make ;; esac; } # minutes, once: only where it may not skip
+[ -n "$missing" ] || { wine; exit 0; }
 if [ "$(id -u)" = 0 ] && have apt-get; then
   echo "setup: installing$missing" >&2
   export DEBIAN_FRONTEND=noninteractive
@@ -24,3 +26,4 @@ if [ "$(id -u)" = 0 ] && have apt-get; then
 else
   echo "setup: not installed:$missing; the tests that need them will be skipped" >&2
 fi
+wine

@@ -1,13 +1,14 @@
 #!/bin/bash
 # wine.sh PROGRAM.exe [ARGUMENT…]: runs a Windows program under Wine 10; go test -exec takes it. wine.sh --make makes the chroot with
-# it, once (about 2 minutes, 1.4 GB, needs root and debootstrap): Wine 8 of Debian 12 lacks too much. WINE_ROOT says where it is.
+# it, once (2 to 3 minutes, 2 GB, needs root and debootstrap): Wine 8 of Debian 12 lacks too much. WINE_ROOT says where it is.
 set -eu
 R=${WINE_ROOT:-/var/cache/kici-wine}
 if [ "${1:-}" = --make ]; then
   [ -e "$R/.made" ] && exit 0
   rm -rf "$R"
   mirror=$(apt-get indextargets --format '$(SITE)' | head -1)
-  debootstrap --variant=minbase --include=wine64,wine trixie "$R" "$mirror" >&2
+  debootstrap --variant=minbase --include=wine64,wine trixie "$R" ${mirror:+"$mirror"} >&2
+  rm -rf "$R"/var/cache/apt/archives/*.deb
   "$0" cmd.exe /c ver >&2
   touch "$R/.made"
   exit 0

@@ -16,3 +16,6 @@ var (
 
 // brokenPipe reports whether nobody reads a pipe any more.
 func brokenPipe(err error) bool { return errors.Is(err, unix.EPIPE) }
+
+// shared does something with a file that others read and replace.
+func shared(fn func() error) error { return fn() }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -17,6 +18,20 @@ var (
 // brokenPipe reports whether nobody reads a pipe any more.
 func brokenPipe(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
+}
+
+// sharePatience is how long a file may be in use by somebody else.
+const sharePatience = 2 * time.Second
+
+// shared does something with a file that others read and replace. Windows refuses both while the other is at it, which takes a moment.
+func shared(fn func() error) error {
+	for end := time.Now().Add(sharePatience); ; time.Sleep(5 * time.Millisecond) {
+		err := fn()
+		inUse := errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
+		if !inUse || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // makeWorkRoot makes the folder that holds workspaces; who may use it is what its parent says.

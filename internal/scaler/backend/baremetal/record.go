@@ -49,7 +49,7 @@ func (r record) write(dir string) error {
 	if err := os.WriteFile(path+".tmp", r.encode(), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".tmp", path)
+	return shared(func() error { return os.Rename(path+".tmp", path) })
 }
 
 // halfMade is where an agent's directory is made. The name is the agent's, so that whoever creates or deletes the agent after a
@@ -75,7 +75,11 @@ func (r record) create(dir string) error {
 
 // readRecord reads an agent's record; ok is false when there is none.
 func readRecord(dir string) (r record, ok bool, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, recordFile))
+	var data []byte
+	err = shared(func() (err error) {
+		data, err = os.ReadFile(filepath.Join(dir, recordFile))
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
 	}
