@@ -75,7 +75,7 @@ type Tree struct {
 	opts    Options
 	group   *group // nil when the method is another
 	limits  *limits
-	held    held   // what else holds processes together on this system; guarded by mu
+	held           // what else holds processes together on this system; guarded by mu
 	started uint64 // when this process did: nothing of the job is older
 
 	mu    sync.Mutex
