@@ -179,7 +179,7 @@ func (t *Tree) start(cmd *osexec.Cmd, step int) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err := t.begun(cmd, step); err != nil {
+	if err := t.held.begun(cmd, step); err != nil {
 		return err
 	}
 	t.roots[cmd.Process.Pid] = step

@@ -36,9 +36,9 @@ func (t *Tree) attributes(int) (*syscall.SysProcAttr, func(), error) {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_SUSPENDED}, func() {}, nil
 }
 
-// begun puts a suspended process into its step's job object and lets it go on; t.mu is held.
-func (t *Tree) begun(cmd *osexec.Cmd, step int) error {
-	err := t.begin(cmd.Process.Pid, step)
+// begun puts a suspended process into its step's job object and lets it go on; the tree's mu is held.
+func (h *held) begun(cmd *osexec.Cmd, step int) error {
+	err := h.begin(cmd.Process.Pid, step)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -46,13 +46,13 @@ func (t *Tree) begun(cmd *osexec.Cmd, step int) error {
 	return err
 }
 
-func (t *Tree) begin(pid, step int) error {
+func (h *held) begin(pid, step int) error {
 	p, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE|windows.PROCESS_SUSPEND_RESUME, false, uint32(pid))
 	if err != nil {
 		return fmt.Errorf("open the step's process: %w", err)
 	}
 	defer func() { _ = windows.CloseHandle(p) }()
-	job, err := t.job(step)
+	job, err := h.job(step)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,9 @@ func resumeProcess() *windows.LazyProc {
 	return windows.NewLazySystemDLL("ntdll.dll").NewProc("NtResumeProcess")
 }
 
-// job returns a step's job object; t.mu is held.
-func (t *Tree) job(step int) (windows.Handle, error) {
-	if j, ok := t.held.jobs[step]; ok {
+// job returns a step's job object; the tree's mu is held.
+func (h *held) job(step int) (windows.Handle, error) {
+	if j, ok := h.jobs[step]; ok {
 		return j, nil
 	}
 	j, err := windows.CreateJobObject(nil, nil)
@@ -84,10 +84,10 @@ func (t *Tree) job(step int) (windows.Handle, error) {
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("set up a job object: %w", err), windows.CloseHandle(j))
 	}
-	if t.held.jobs == nil {
-		t.held.jobs = map[int]windows.Handle{}
+	if h.jobs == nil {
+		h.jobs = map[int]windows.Handle{}
 	}
-	t.held.jobs[step] = j
+	h.jobs[step] = j
 	return j, nil
 }
 
