@@ -85,3 +85,18 @@ func TestE2EStepRunsOutOfMemory(t *testing.T) {
 		}
 	})
 }
+
+// A job's own image takes the place of the label set's; its user and variables are the image's.
+func TestE2EJobInItsOwnImage(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		w := newWorld(t, e, false)
+		e.Import(t, "localhost/kici-own:1", "USER other", "ENV OF_IMAGE=one")
+		id := w.startRun("own")
+		if d := w.ended(id); d.Status != "success" {
+			t.Fatalf("%s", show(d))
+		}
+		if log := w.stepLog(id, "own"); !strings.Contains(log, "one and two as 1000") {
+			t.Errorf("the log is %q", log)
+		}
+	})
+}

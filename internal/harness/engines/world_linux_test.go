@@ -74,6 +74,17 @@ jobs:
           while :; do x="$x$x$x$x"; done
 `
 
+const ownImageWorkflow = `name: own
+on: workflow_dispatch
+jobs:
+  own:
+    runs-on: linux
+    checkout: false
+    container: {image: localhost/kici-own:1, env: {OF_JOB: two}}
+    steps:
+      - run: echo "$OF_IMAGE and $OF_JOB as $(id -u)"
+`
+
 const scalers = `version: 1
 scalers:
   - name: box
@@ -112,7 +123,7 @@ func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
 	_ = l.Close()
 	w.write("data/scalers.yaml", fmt.Sprintf(scalers, e.Socket, isolated, enginetest.Busybox, w.file("shared")+":/shared"))
 	w.write("shared/kept", "")
-	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow} {
+	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow} {
 		w.write("repo/.kici/workflows/"+name+".yaml", text)
 	}
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "first"}} {
