@@ -195,8 +195,16 @@ func (w *world) kill() {
 func (w *world) cleanUp() {
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
-	for _, c := range w.containers() {
-		_, _ = w.e.API.ContainerRemove(context.Background(), c, moby.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	// The engine may still be at what the server has asked it for, so one look is not enough.
+	var err error
+	for deadline := time.Now().Add(30 * time.Second); len(w.containers()) > 0; time.Sleep(50 * time.Millisecond) {
+		for _, c := range w.containers() {
+			_, err = w.e.API.ContainerRemove(context.Background(), c, moby.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		}
+		if time.Now().After(deadline) {
+			w.t.Errorf("containers are left: %v", err)
+			break
+		}
 	}
 	_, _ = w.e.API.NetworkRemove(context.Background(), "kici-agent-net", moby.NetworkRemoveOptions{})
 	if w.t.Failed() {

@@ -1,8 +1,6 @@
 package container
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -222,47 +218,6 @@ func (b *Backend) orDied(ctx context.Context, agent string, err error) error {
 		return err
 	}
 	return &backend.Died{Detail: fate(in), Tail: b.tail(ctx, in.ID)}
-}
-
-// furnish copies what cannot be mounted, or made by the image's user, into a container that has not started.
-func (b *Backend) furnish(ctx context.Context, id string, l launch) error {
-	var head bytes.Buffer
-	files := tar.NewWriter(&head)
-	for _, d := range []struct {
-		name string
-		mode int64
-	}{{ownFolder, 0o755}, {workRoot, 0o777}} {
-		if err := files.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(d.name, "/") + "/", Mode: d.mode}); err != nil {
-			return err
-		}
-	}
-	if err := files.Flush(); err != nil {
-		return err
-	}
-	content := io.Reader(&head)
-	if l.program == "" {
-		b.mu.Lock()
-		binary := b.binary
-		b.mu.Unlock()
-		f, err := os.Open(binary)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		h := tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(programPath, "/"), Mode: 0o755, Size: info.Size()}
-		if err := files.WriteHeader(&h); err != nil {
-			return err
-		}
-		pad := bytes.Repeat([]byte{0}, int(-info.Size()&511)+1024) // to a whole block, and two empty ones for the end
-		content = io.MultiReader(&head, io.LimitReader(f, info.Size()), bytes.NewReader(pad))
-	} else if err := files.Close(); err != nil {
-		return err
-	}
-	return b.api.CopyTo(ctx, id, path.Dir(ownFolder), content)
 }
 
 // undo removes what a failed start left; what it cannot remove is found by List.

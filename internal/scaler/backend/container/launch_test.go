@@ -1,7 +1,12 @@
 package container
 
 import (
+	"archive/tar"
+	"bytes"
 	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -195,5 +200,49 @@ func TestResolvers(t *testing.T) {
 	}
 	if want := "10.0.0.2 8.8.8.8 9.9.9.9"; strings.Join(got, " ") != want {
 		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+// The tar of kici's own files is whole for programs of any size.
+func TestOwnFiles(t *testing.T) {
+	for _, size := range []int{-1, 0, 1, 511, 512, 513, 1 << 16} {
+		var program *os.File
+		if size >= 0 {
+			path := filepath.Join(t.TempDir(), "program")
+			if err := os.WriteFile(path, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if program, err = os.Open(path); err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+		}
+		content, err := ownFiles(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for r := tar.NewReader(content); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%d bytes: %v", size, err)
+			}
+			data, err := io.ReadAll(r)
+			if err != nil || h.Typeflag == tar.TypeReg && len(data) != size {
+				t.Errorf("%d bytes: %s has %d, %v", size, h.Name, len(data), err)
+			}
+			got = append(got, fmt.Sprintf("%s %o", h.Name, h.Mode))
+		}
+		want := []string{".kici/ 755", ".kici/work/ 777"}
+		if size >= 0 {
+			want = append(want, ".kici/kici 755")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d bytes: %v", size, got)
+		}
 	}
 }

@@ -110,7 +110,7 @@ func (c *Client) Attach(ctx context.Context, id string) (*Stream, error) {
 	err = req.Write(conn)
 	var resp *http.Response
 	if err == nil {
-		resp, err = http.ReadResponse(reader, req)
+		resp, err = http.ReadResponse(reader, req) //nolint:bodyclose // the connection is the body
 	}
 	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.StatusCode != http.StatusOK {
 		err = answerError(resp)
