@@ -141,15 +141,20 @@ func (g *engine) confine(ctx context.Context, id string, l launch) error {
 	return nil
 }
 
-// release removes an agent's rules, whatever address it had.
+// release removes an agent's rules, whatever address it had. A scaler that isolates nobody any more, and perhaps may not even look, takes
+// away what it can of earlier days.
 func (g *engine) release(ctx context.Context, agent string) error {
+	if g.rules == nil {
+		return nil
+	}
 	g.mu.Lock()
 	fenced := g.network.Name != ""
 	g.mu.Unlock()
-	if g.rules == nil || !fenced {
+	there, err := g.rules.List(ctx)
+	if err != nil && !fenced {
+		g.log.Debug("look for network rules", "agent_id", agent, "err", err)
 		return nil
 	}
-	there, err := g.rules.List(ctx)
 	if err != nil {
 		return err
 	}

@@ -147,6 +147,24 @@ func (r *rig) ruled(b *Backend) (out []string) {
 	return out
 }
 
+// The rules of a scaler that is no longer configured go with its agents.
+func TestRetiringScalerRemovesRules(t *testing.T) {
+	r := isolating(t, enginetest.Get(t, "docker"))
+	configured := r.backend("one")
+	r.create(configured, r.spec(agent1))
+	retiring, err := open(backend.Entry{Name: "one", Retiring: true}, r.host(), realFacts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer retiring.Close()
+	if err := retiring.Delete(r.ctx(), backend.Ref{AgentID: agent1}); err != nil {
+		t.Fatal(err)
+	}
+	if have := r.ruled(configured); len(have) > 0 {
+		t.Errorf("rules of %v are left", have)
+	}
+}
+
 // XS-78: several make the network at once; all get the same one.
 func TestXS78NetworkIsMadeConcurrently(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
