@@ -64,23 +64,26 @@ type Options struct {
 
 	TrustedProxies []string // addresses and networks whose X-Forwarded-For is believed (ING-11)
 
-	ScalerConfig string              // "" is <data-dir>/scalers.yaml, made at the first start (D15)
-	ScalerDir    string              // folder of fragments of scalers.yaml, "" for none
-	RunAs        string              // for that first scalers.yaml (D14)
-	AllowRoot    bool                // for that first scalers.yaml (D14)
-	AgentURL     string              // where agents connect; "" is this server on this machine (AG-2)
-	Environ      []string            // of this process, for agents; nil is none
-	Executable   string              // the agent's program; "" is this one
-	SecretKey    string              // KICI_SECRET_KEY
-	AdminToken   string              // KICI_BOOTSTRAP_ADMIN_TOKEN
-	ClusterName  string              // KICI_CLUSTER_NAME, for the first start (CLU-3); "" makes one up
-	Tune         func(*Tuning)       // changes defaults, for tests and the demo; may be nil
-	Getenv       func(string) string // for the variables of rooms (KICI_QUEUE_TIMEOUT_MS and so on); nil reads none
-	Log          *slog.Logger        // nil discards
-	Now          func() time.Time    // nil is time.Now
-	NewID        func() string       // nil is ci.NewID
-	StoreHooks   func(*store.Config) // of the crash harness and the simulation; may be nil
-	Outside      Outside             // of the simulation
+	ScalerConfig string // "" is <data-dir>/scalers.yaml, made at the first start (D15)
+	// MachineLedgerDir is the folder of the machine pools of this machine, "" for the usual places.
+	MachineLedgerDir string
+
+	ScalerDir   string              // folder of fragments of scalers.yaml, "" for none
+	RunAs       string              // for that first scalers.yaml (D14)
+	AllowRoot   bool                // for that first scalers.yaml (D14)
+	AgentURL    string              // where agents connect; "" is this server on this machine (AG-2)
+	Environ     []string            // of this process, for agents; nil is none
+	Executable  string              // the agent's program; "" is this one
+	SecretKey   string              // KICI_SECRET_KEY
+	AdminToken  string              // KICI_BOOTSTRAP_ADMIN_TOKEN
+	ClusterName string              // KICI_CLUSTER_NAME, for the first start (CLU-3); "" makes one up
+	Tune        func(*Tuning)       // changes defaults, for tests and the demo; may be nil
+	Getenv      func(string) string // for the variables of rooms (KICI_QUEUE_TIMEOUT_MS and so on); nil reads none
+	Log         *slog.Logger        // nil discards
+	Now         func() time.Time    // nil is time.Now
+	NewID       func() string       // nil is ci.NewID
+	StoreHooks  func(*store.Config) // of the crash harness and the simulation; may be nil
+	Outside     Outside             // of the simulation
 
 	asIs bool // Offline: the database is not migrated
 }

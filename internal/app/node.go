@@ -14,6 +14,8 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/baremetal"
 	"github.com/kici-go/kici/internal/scaler/backend/container"
+	"github.com/kici-go/kici/internal/scaler/machinepool"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // scalerFile is the name of a first start's scalers.yaml in the data directory.
@@ -96,7 +98,10 @@ func (s *Server) openNode(context.Context) error {
 			AgentSocket: s.agentSocket,
 		},
 		RegistryLogin: s.registryLogin,
-		URL:           s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
+		Pools: machinepool.New(machinepool.Options{
+			Dirs: machinepool.Directories(s.o.MachineLedgerDir, os.Getenv), Instance: s.data.InstanceID(), Boot: service.BootID(), Now: s.env.Now, Log: s.log,
+		}),
+		URL: s.agentURL, MintToken: access.NewAgentToken, Settings: s.tuning.Scaler, Limits: s.launchLimits, Env: s.env, Log: s.log, Metrics: s.metrics.Registry,
 	})
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ var flagVariables = map[string]string{
 	"data-dir": "KICI_DATA_DIR", "storage-dir": "KICI_STORAGE_DIR", "database-url": "KICI_DATABASE_URL", "host": "KICI_HOST", "port": "KICI_PORT",
 	"base-path": "KICI_BASE_PATH", "public-url": "KICI_PUBLIC_URL", "on-stop": "KICI_ON_STOP", "role": "KICI_ROLE",
 	"log-format": "KICI_LOG_FORMAT", "log-level": "KICI_LOG_LEVEL", "scaler-config": "KICI_SCALER_CONFIG_PATH", "scaler-config-dir": "KICI_SCALER_CONFIG_DIR",
-	"run-as": "KICI_RUN_AS", "allow-root": "KICI_ALLOW_ROOT", "agent-url": "KICI_ORCHESTRATOR_URL",
+	"machine-ledger-dir": "KICI_MACHINE_LEDGER_DIR", "run-as": "KICI_RUN_AS", "allow-root": "KICI_ALLOW_ROOT", "agent-url": "KICI_ORCHESTRATOR_URL",
 	"trusted-proxies": "KICI_TRUSTED_PROXIES",
 }
 
@@ -65,6 +65,7 @@ func ServerCommand() *cobra.Command {
 	flags.StringVar(&f.OnStop, "on-stop", OnStopKeep, "agents when the server stops: keep (they finish and reconnect) or end")
 	flags.StringVar(&f.ScalerConfig, "scaler-config", "", "scalers.yaml (default: the one in the data directory, made at the first start)")
 	flags.StringVar(&f.ScalerDir, "scaler-config-dir", "", "folder of further scalers.yaml fragments")
+	flags.StringVar(&f.MachineLedgerDir, "machine-ledger-dir", "", "folder of the machine pools, which the servers of one machine share (default: the usual place)")
 	flags.StringVar(&f.RunAs, "run-as", "", "first start as root: the user that jobs run as")
 	flags.BoolVar(&f.AllowRoot, "allow-root", false, "first start as root: run jobs as root")
 	flags.StringVar(&f.role, "role", "coordinator", "coordinator (worker comes later)")

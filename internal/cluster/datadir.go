@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/kici-go/kici/internal/service"
 )
 
 // ErrLocked means that another server uses the data directory.
@@ -78,10 +80,10 @@ func lockDir(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w; choose one that can be written (--data-dir)", err)
 	}
-	if err := lockFile(f); err != nil {
+	if err := service.LockFile(f); err != nil {
 		holder := holderOf(f)
 		_ = f.Close()
-		if !errors.Is(err, errWouldBlock) {
+		if !errors.Is(err, service.ErrLocked) {
 			return nil, fmt.Errorf("lock data directory: %w", err)
 		}
 		return nil, fmt.Errorf("%w: %s is used by another kici server%s; stop it or choose another directory (--data-dir)",
@@ -146,5 +148,5 @@ func WriteFile(path string, data []byte) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return service.SyncDir(dir)
 }

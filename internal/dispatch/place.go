@@ -122,6 +122,13 @@ func (p *placer) launch(ctx context.Context, tx *store.Tx, s placement.Snapshot,
 	if wants == 0 {
 		return nil
 	}
+	room, err := tx.DispatchHasRoom(ctx, l.NodeID, l.Scaler)
+	if err != nil {
+		return fmt.Errorf("look at the caps of a scaler: %w", err)
+	}
+	if room == 0 {
+		return nil // the next pass counts with what it is now
+	}
 	set, ok := labelSet(s, l)
 	if !ok {
 		return fmt.Errorf("launch on scaler %s of %s: it has no label set %d", l.Scaler, l.NodeID, l.LabelSet)

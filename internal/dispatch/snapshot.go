@@ -128,7 +128,7 @@ func (r *reader) scalers(ctx context.Context, v *view) error {
 		}
 		v.snapshot.Scalers = append(v.snapshot.Scalers, placement.Scaler{
 			NodeID: s.NodeID, Name: s.Name, Type: s.Type, MaxAgents: s.MaxAgents,
-			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets, Warm: spec.Warm, JobImages: spec.JobImages,
+			Cap: ci.Resources{CPUMilli: s.CapCpuMilli, MemBytes: s.CapMemBytes}, LabelSets: spec.LabelSets, Warm: spec.Warm, JobImages: spec.JobImages, Pool: spec.Pool,
 			Retiring: s.Retiring, Ready: s.Ready, NotReady: s.NotReady,
 			BackoffUntil: s.UntilAt.Int64, Failures: s.Failures.Int64, LastError: s.LastError.String,
 		})

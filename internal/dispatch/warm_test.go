@@ -99,3 +99,23 @@ func TestWarmPoolWaitsForADrainedNode(t *testing.T) {
 		}
 	})
 }
+
+// TestCapIsLoweredBeforeTheLaunch: what was decided under a cap is not written under a lower one.
+func TestCapIsLoweredBeforeTheLaunch(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.write(func(tx *store.Tx) error { return tx.InsertOrg(ctx, ci.DefaultOrg, 1) })
+		pool := placement.WarmPool{Size: 3, IdleMs: 1}
+		w.pooled("vm", 3, pool, "linux")
+		v, err := w.p.read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.pooled("vm", 1, pool, "linux")
+		if err := w.p.move(ctx, v.snapshot, placement.Decide(v.snapshot)); err != nil {
+			t.Fatal(err)
+		}
+		if all := w.live(); len(all) != 1 {
+			t.Errorf("%d agents, the cap is 1", len(all))
+		}
+	})
+}

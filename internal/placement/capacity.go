@@ -18,6 +18,7 @@ type nodeState struct {
 type scalerState struct {
 	*Scaler
 	node     *nodeState // nil when the snapshot does not know the node
+	pool     *poolState // nil without a machine pool
 	position int        // file order on its node
 	agents   int64
 	used     ci.Resources
@@ -26,10 +27,25 @@ type scalerState struct {
 	blocked  *Reason // why it takes nothing now whatever the job asks, nil when it is open
 }
 
+// poolState is a machine pool and what is used of it.
+type poolState struct {
+	MachinePool
+	used ci.Resources // by the agents of this node and the launches of this pass
+}
+
+// span is whose agents a cap counts.
+type span int
+
+const (
+	ofScaler span = iota
+	ofPool        // of all scalers of the node in the machine pool
+	ofNode        // of all scalers of the node
+)
+
 // limit is one cap that a launch would exceed.
 type limit struct {
 	name      string // maxAgents, resourceCap.cpu, …
-	global    bool   // of the node, over all its scalers
+	span      span
 	used, max int64
 	asks      int64
 }
@@ -39,14 +55,19 @@ func (l limit) tooLarge() bool { return l.asks > l.max }
 
 // exceeded returns the first cap that one more agent with this claim would exceed, in the order of MG-6.
 func (s *scalerState) exceeded(c ci.Resources) (limit, bool) {
-	n := s.node
+	n, pool := s.node, poolState{}
+	if s.pool != nil {
+		pool = *s.pool
+	}
 	checks := [...]limit{
-		{"globalMaxAgents", true, n.agents, n.GlobalMaxAgents, 1},
-		{"maxAgents", false, s.agents, s.MaxAgents, 1},
-		{"resourceCap.cpu", false, s.used.CPUMilli, s.Cap.CPUMilli, c.CPUMilli},
-		{"resourceCap.memory", false, s.used.MemBytes, s.Cap.MemBytes, c.MemBytes},
-		{"globalResourceCap.cpu", true, n.used.CPUMilli, n.GlobalCap.CPUMilli, c.CPUMilli},
-		{"globalResourceCap.memory", true, n.used.MemBytes, n.GlobalCap.MemBytes, c.MemBytes},
+		{"globalMaxAgents", ofNode, n.agents, n.GlobalMaxAgents, 1},
+		{"maxAgents", ofScaler, s.agents, s.MaxAgents, 1},
+		{"resourceCap.cpu", ofScaler, s.used.CPUMilli, s.Cap.CPUMilli, c.CPUMilli},
+		{"resourceCap.memory", ofScaler, s.used.MemBytes, s.Cap.MemBytes, c.MemBytes},
+		{"globalResourceCap.cpu", ofNode, n.used.CPUMilli, n.GlobalCap.CPUMilli, c.CPUMilli},
+		{"globalResourceCap.memory", ofNode, n.used.MemBytes, n.GlobalCap.MemBytes, c.MemBytes},
+		{"machinePool.cpu", ofPool, pool.used.CPUMilli + pool.Others.CPUMilli, pool.Cap.CPUMilli, c.CPUMilli},
+		{"machinePool.memory", ofPool, pool.used.MemBytes + pool.Others.MemBytes, pool.Cap.MemBytes, c.MemBytes},
 	}
 	found, any := limit{}, false
 	for i, l := range checks {
@@ -64,6 +85,17 @@ func (s *scalerState) exceeded(c ci.Resources) (limit, bool) {
 	return found, any
 }
 
+// shares reports whether the agents of another scaler of the node, nil for one that is not known, count under a cap of this one.
+func (s *scalerState) shares(other *scalerState, of span) bool {
+	switch of {
+	case ofNode:
+		return true
+	case ofPool:
+		return other != nil && other.pool == s.pool
+	}
+	return other == s
+}
+
 // take counts one launch.
 func (s *scalerState) take(c ci.Resources) {
 	s.agents++
@@ -71,6 +103,9 @@ func (s *scalerState) take(c ci.Resources) {
 	s.used = add(s.used, c)
 	s.node.agents++
 	s.node.used = add(s.node.used, c)
+	if s.pool != nil {
+		s.pool.used = add(s.pool.used, c)
+	}
 }
 
 func add(a, b ci.Resources) ci.Resources {
@@ -87,6 +122,7 @@ func (p *pass) loadScalers() {
 	p.scalers = make([]scalerState, len(p.in.Scalers))
 	p.scalerOf = make(map[scalerKey]*scalerState, len(p.in.Scalers))
 	p.sameName = map[string]int{}
+	pools := map[scalerKey]*poolState{} // by node and name of the pool
 	position, last := 0, ""
 	for i := range p.in.Scalers {
 		s := &p.scalers[i]
@@ -95,6 +131,13 @@ func (p *pass) loadScalers() {
 			position, last = 0, s.NodeID
 		}
 		s.position, s.node = position, byID[s.NodeID]
+		if s.Pool.Name != "" {
+			key := scalerKey{s.NodeID, s.Pool.Name}
+			if pools[key] == nil {
+				pools[key] = &poolState{MachinePool: s.Pool}
+			}
+			s.pool = pools[key]
+		}
 		position++
 		s.sets = make([]offer, len(s.LabelSets))
 		for j := range s.LabelSets {
@@ -123,6 +166,9 @@ func (p *pass) countUse(nodes map[string]*nodeState) {
 		if s := p.scalerOf[scalerKey{a.NodeID, a.Scaler}]; s != nil {
 			s.agents++
 			s.used = add(s.used, a.Reserved)
+			if s.pool != nil {
+				s.pool.used = add(s.pool.used, a.Reserved)
+			}
 		}
 	}
 }

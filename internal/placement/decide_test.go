@@ -119,6 +119,22 @@ func TestDecide(t *testing.T) {
 			w.scaler("box", 4, "linux").JobImages = true
 			w.jobs("a", 1, ids("j", 1)).Image = "go:1.26"
 		}, "j00⇒box"},
+		{"a machine pool is shared by scalers and other servers", func(w *world) {
+			pool := MachinePool{Name: "box", Cap: ci.Resources{CPUMilli: 4000}, Others: ci.Resources{CPUMilli: 1000}}
+			w.scaler("vm", 9, "linux").Pool = pool
+			w.scaler("gpu", 9, "gpu").Pool = pool
+			w.jobs("a", 1, ids("j", 2), "linux").Claim = ci.Claim{Requests: ci.Resources{CPUMilli: 1000}}
+			w.jobs("b", 3, ids("k", 2), "gpu").Claim = ci.Claim{Requests: ci.Resources{CPUMilli: 1000}}
+		}, "j00⇒vm j01⇒vm k00⇒gpu"},
+		{"a warm agent ends for the room that it takes of a machine pool", func(w *world) {
+			pool := MachinePool{Name: "box", Cap: ci.Resources{CPUMilli: 1000}}
+			vm := w.scaler("vm", 9, "linux")
+			vm.Pool, vm.Warm = pool, WarmPool{Size: 1, IdleMs: 1}
+			w.scaler("gpu", 9, "gpu").Pool = pool
+			a := w.managed("a1", "vm", ci.AgentOnline, "")
+			a.Reserved, a.LabelSet = ci.Resources{CPUMilli: 1000}, "linux"
+			w.jobs("b", 3, ids("k", 1), "gpu").Claim = ci.Claim{Requests: ci.Resources{CPUMilli: 1000}}
+		}, "a1✕made-room"},
 		{"QUE-5 patterns of labels", func(w *world) {
 			w.static("s1", "linux", "gpu-a100")
 			w.static("s2", "linux", "zone-c")
@@ -459,8 +475,22 @@ func checkCaps(t testing.TB, s Snapshot, d Decisions, serve func(string), jobs m
 			t.Errorf("launch on node %s", n.ID)
 		}
 	}
+	pools := map[string]*[2]int64{} // before and after
 	for _, sc := range s.Scalers {
 		check(sc.NodeID+"/"+sc.Name, sc.MaxAgents, sc.Cap)
+		if sc.Pool.Name != "" {
+			key := sc.NodeID + "/" + sc.Pool.Name
+			if pools[key] == nil {
+				pools[key] = &[2]int64{}
+			}
+			pools[key][0] += before[sc.NodeID+"/"+sc.Name].CPUMilli
+			pools[key][1] += after[sc.NodeID+"/"+sc.Name].CPUMilli
+		}
+	}
+	for _, sc := range s.Scalers {
+		if p := pools[sc.NodeID+"/"+sc.Pool.Name]; sc.Pool.Name != "" && p[1] > p[0] && p[1]+sc.Pool.Others.CPUMilli > sc.Pool.Cap.CPUMilli {
+			t.Errorf("machine pool of %s: %d went to %d of %d", sc.Name, p[0], p[1], sc.Pool.Cap.CPUMilli)
+		}
 	}
 }
 

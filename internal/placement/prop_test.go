@@ -50,6 +50,9 @@ func snapshots(t *rapid.T) Snapshot {
 				BackoffUntil: rapid.SampledFrom([]int64{0, 0, 0, 999, 2000}).Draw(t, "backoff"), JobImages: rapid.Bool().Draw(t, "job images"),
 			}
 			sc.Warm = WarmPool{Size: rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 9}).Draw(t, "warm"), IdleMs: rapid.SampledFrom([]int64{0, 20_000}).Draw(t, "idle")}
+			if rapid.IntRange(0, 3).Draw(t, "pooled") == 0 {
+				sc.Pool = MachinePool{Name: "box", Cap: ci.Resources{CPUMilli: 6000}, Others: ci.Resources{CPUMilli: 1000}}
+			}
 			for range rapid.IntRange(0, 2).Draw(t, "sets") {
 				labels := labelsGen(4).Draw(t, "set")
 				set := LabelSet{Declared: labels, Enriched: labels, Resources: ci.Claim{Requests: amount(t, "set resources")}}

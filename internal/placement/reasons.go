@@ -78,6 +78,9 @@ func (e *explainer) scalers() {
 // scaler explains one scaler; could says that it offers what the shape asks for.
 func (e *explainer) scaler(s *scalerState) (Reason, bool) {
 	best, matches := e.limitOf(s)
+	if !matches && s.Retiring && s.blocked != nil { // it has no labels any more
+		return *s.blocked, false
+	}
 	if !matches {
 		return e.mismatchedScaler(s), false
 	}
@@ -142,8 +145,11 @@ func mismatchRank(k ReasonKind) int {
 // full explains a cap, with who holds it.
 func (e *explainer) full(s *scalerState, l limit) Reason {
 	name := e.scalerName(s)
-	if l.global {
+	switch l.span {
+	case ofNode:
 		name = s.Name + ": " + nodeName(s.node)
+	case ofPool:
+		name += ": the machine pool " + s.Pool.Name
 	}
 	r := Reason{Kind: ReasonCap, Limit: l.name}
 	if l.tooLarge() {
@@ -151,25 +157,28 @@ func (e *explainer) full(s *scalerState, l limit) Reason {
 		r.Text = tooLargeText(name, l)
 		return r
 	}
-	held := e.holders(s, l.global)
+	held := e.holders(s, l.span)
 	r.Holders = held.named
 	r.Text = fullText(name, l) + held.text
+	if l.span == ofPool {
+		r.Text += othersText(s.Pool.Others, l)
+	}
 	return r
 }
 
 type holdersKey struct {
 	scaler *scalerState
-	global bool
+	span   span
 	org    string
 }
 
 // holders tells who holds the agents that a cap counts, as the organisation of the shape may see it. It depends on the shape by
 // its organisation only, so it is counted once.
-func (e *explainer) holders(s *scalerState, global bool) heldBy {
-	key := holdersKey{s, global, e.sh.OrgID}
+func (e *explainer) holders(s *scalerState, of span) heldBy {
+	key := holdersKey{s, of, e.sh.OrgID}
 	held, ok := e.held[key]
 	if !ok {
-		h := e.countHolders(s, global)
+		h := e.countHolders(s, of)
 		held = heldBy{h.names(), h.text()}
 		e.held[key] = held
 	}
@@ -181,11 +190,11 @@ type heldBy struct {
 	text  string
 }
 
-func (e *explainer) countHolders(s *scalerState, global bool) holders {
+func (e *explainer) countHolders(s *scalerState, of span) holders {
 	h := holders{counts: map[string]int{}}
 	for i := range e.pass.agents {
 		a := &e.pass.agents[i]
-		if a.NodeID != s.NodeID || !a.State.Live() || !global && a.Scaler != s.Name {
+		if a.NodeID != s.NodeID || !a.State.Live() || !s.shares(e.scalerOf[scalerKey{a.NodeID, a.Scaler}], of) {
 			continue
 		}
 		switch {
@@ -199,13 +208,9 @@ func (e *explainer) countHolders(s *scalerState, global bool) holders {
 			h.counts[a.Holder]++
 		}
 	}
-	h.launched = s.launched
-	if global {
-		h.launched = 0
-		for i := range e.pass.scalers {
-			if o := &e.pass.scalers[i]; o.node == s.node {
-				h.launched += o.launched
-			}
+	for i := range e.pass.scalers {
+		if o := &e.pass.scalers[i]; o.node == s.node && s.shares(o, of) {
+			h.launched += o.launched
 		}
 	}
 	return h

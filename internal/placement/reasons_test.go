@@ -58,6 +58,13 @@ func TestReasonsGolden(t *testing.T) {
 			w.scaler("gpu-box", 8, "gpu")
 			w.jobs("a", 1, ids("j", 1), "linux", "gpu")
 		}},
+		{"a machine pool is full", func(w *world) {
+			s := w.scaler("vm-linux", 8, "linux")
+			s.Pool = MachinePool{Name: "box", Cap: ci.Resources{CPUMilli: 4000}, Others: ci.Resources{CPUMilli: 2500}}
+			hold(w, "vm-linux", "acme/site #479", 1)
+			w.Agents[0].Reserved = ci.Resources{CPUMilli: 1000}
+			w.jobs("a", 1, ids("j", 1), "linux").Claim = ci.Claim{Requests: ci.Resources{CPUMilli: 1000}}
+		}},
 		{"nobody runs its image", func(w *world) {
 			w.scaler("vm-linux", 8, "linux")
 			w.scaler("gpu-box", 8, "gpu").JobImages = true

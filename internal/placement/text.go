@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // The sentences. They are the same in the CLI, the API and the dashboard, so they name things and numbers and carry no markup.
@@ -63,7 +65,7 @@ func summaryText(k ReasonKind, n int) string {
 
 func fullText(name string, l limit) string {
 	where := ""
-	if l.global {
+	if l.span == ofNode {
 		where = " over all its scalers"
 	}
 	switch l.name {
@@ -71,6 +73,18 @@ func fullText(name string, l limit) string {
 		return name + " is full: " + strconv.FormatInt(l.used, 10) + " of " + strconv.FormatInt(l.max, 10) + " agents" + where
 	}
 	return name + " has no room for " + l.amount(l.asks) + ": " + l.amount(l.used) + " of " + l.amount(l.max) + " in use" + where
+}
+
+// othersText is "; 6 cpu of it by other servers of the machine".
+func othersText(others ci.Resources, l limit) string {
+	n := others.CPUMilli
+	if strings.HasSuffix(l.name, "memory") {
+		n = others.MemBytes
+	}
+	if n == 0 {
+		return ""
+	}
+	return "; " + l.amount(n) + " by other servers of the machine"
 }
 
 func tooLargeText(name string, l limit) string {

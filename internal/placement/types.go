@@ -35,6 +35,7 @@ type Scaler struct {
 	Cap                ci.Resources // zero field = no cap
 	LabelSets          []LabelSet
 	Warm               WarmPool
+	Pool               MachinePool
 	Retiring, Ready    bool
 	JobImages          bool   // it starts agents in a job's own image
 	NotReady           string // why, when !Ready
@@ -50,6 +51,16 @@ type ScalerSpec struct {
 	Warm                WarmPool   `json:"warm,omitzero"`
 	Protections         []string   `json:"protections,omitempty"` // sentences: what is not protected
 	JobImages           bool       `json:"jobImages,omitempty"`
+
+	Pool MachinePool `json:"pool,omitzero"`
+}
+
+// MachinePool is what several orchestrators share of one machine. The zero value is none. What this node uses of it is counted from its agents;
+// the reservation that its node makes before a launch is the authority (ML).
+type MachinePool struct {
+	Name   string       `json:"name"`
+	Cap    ci.Resources `json:"cap"`    // zero field = no cap
+	Others ci.Resources `json:"others"` // reserved by the other orchestrators, as the node saw it last
 }
 
 // LabelSet is one element of labelSets, enriched. All label slices are normalised (SC-3).

@@ -88,7 +88,7 @@ func (p *pass) makeRoom(pools map[poolKey][]*agentState) (crowded map[string]boo
 			}
 			crowded[t.scaler.NodeID] = true
 			for _, key := range sortedPools(pools) {
-				if key.node != t.scaler.NodeID || !l.global && key.scaler != t.scaler.Name {
+				if key.node != t.scaler.NodeID || !t.scaler.shares(p.scalerOf[scalerKey{key.node, key.scaler}], l.span) {
 					continue
 				}
 				for waiting > 0 && len(pools[key]) > 0 {

@@ -25,7 +25,8 @@ type Config struct {
 	File            string
 	GlobalMaxAgents int64
 	GlobalCap       ci.Resources
-	Scalers         []Entry // in file order
+	Pools           map[string]ci.Resources // machine pools, with what they have
+	Scalers         []Entry                 // in file order
 }
 
 // Entry is one scaler.
@@ -190,11 +191,15 @@ func (l *loader) machinePools(r reader, f field) {
 		if slices.Contains(l.pools, name) {
 			r.fault(e, "", "there are two machine pools named %s", name)
 		}
-		r.cap(m["cap"])
+		limit := r.cap(m["cap"])
+		if limit == (ci.Resources{}) {
+			r.fault(e, "such as cap: {maxCpu: 16, maxMemory: 64g}", "a machine pool needs a cap")
+		}
+		if l.config.Pools == nil {
+			l.config.Pools = map[string]ci.Resources{}
+		}
+		l.config.Pools[name] = limit
 		l.pools = append(l.pools, name)
-	}
-	if len(l.pools) > 0 {
-		r.warn(f, "", "machine pools are not enforced yet")
 	}
 }
 

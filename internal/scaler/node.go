@@ -16,6 +16,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/scaler/machinepool"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -31,6 +32,7 @@ type Deps struct {
 	MintToken func() (token, hash, prefix string) // access.NewAgentToken
 	// RegistryLogin is what a job gives for the registry of its image; the zero value when it gives nothing. An error is tried again.
 	RegistryLogin func(ctx context.Context, jobID string) (Login, error)
+	Pools         *machinepool.Pools // of this machine
 	Settings      Settings
 	Limits        func(orgID string) Limits // what may change while the server runs; nil is what Settings say. It answers at once
 	Env           service.Env
@@ -55,8 +57,11 @@ type Node struct {
 	scalers map[ScalerID]*managed
 	order   []ScalerID // configured ones in file order, then retiring ones
 	dead    map[string]int64
-	closed  bool // EndAll was called
-	ready   bool // rows are published
+	closed  bool                       // EndAll was called
+	ready   bool                       // rows are published
+	adopted bool                       // what was retiring before has been taken up
+	settled bool                       // the machine pools have been looked at
+	pools   map[string]machinepool.Use // of the configured machine pools
 	timer   *time.Timer
 	// watchNew listens to a backend that came with a reload; nil while Run does not run.
 	watchNew func(backend.Backend)
@@ -76,6 +81,7 @@ type managed struct {
 	notReady string // why it is not ready, '' when it is
 	prepared bool
 	retryAt  int64 // next attempt to prepare
+	quiet    int64 // since when one that retires has had no agent; 0 when it has
 }
 
 // has reports whether the scaler offers the label set of this key.

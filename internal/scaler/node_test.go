@@ -21,6 +21,7 @@ import (
 	"github.com/kici-go/kici/internal/placement"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/fake"
+	"github.com/kici-go/kici/internal/scaler/machinepool"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -40,6 +41,8 @@ type rig struct {
 	now    atomic.Int64
 	tokens atomic.Int64
 	config string
+	pools  string // folder of the machine pools
+	grace  time.Duration
 }
 
 const oneScaler = `version: 1
@@ -49,7 +52,7 @@ scalers:
 `
 
 func newRig(t *testing.T, d *storetest.Database, config string) *rig {
-	r := &rig{t: t, host: fake.NewHost(), config: config}
+	r := &rig{t: t, host: fake.NewHost(), config: config, pools: t.TempDir()}
 	r.now.Store(1_000_000)
 	d.Config.Now = func() time.Time { return time.UnixMilli(r.now.Load()) }
 	r.st = d.Open(t)
@@ -81,11 +84,15 @@ func (r *rig) start() {
 func (r *rig) deps(cfg *Config) Deps {
 	settings := DefaultSettings()
 	settings.SpawnTimeout = 5 * time.Second // of real time, for a Create that hangs
+	settings.RetireGrace = r.grace
 	return Deps{
 		Store: r.st, Config: cfg, Kinds: []backend.Kind{r.host.Kind()},
 		Load: func() (*Config, []Problem) {
 			return ParseConfig("scalers.yaml", []byte(r.config), LoadOptions{Kinds: []backend.Kind{r.host.Kind()}})
 		},
+		Pools: machinepool.New(machinepool.Options{
+			Dirs: []string{r.pools}, Instance: nodeID, Boot: "boot", Now: func() time.Time { return time.UnixMilli(r.now.Load()) }, Log: slog.New(slog.DiscardHandler),
+		}),
 		Host: backend.Host{NodeID: nodeID, Log: slog.New(slog.DiscardHandler)},
 		URL:  func() string { return "ws://here/ws" },
 		MintToken: func() (string, string, string) {
@@ -596,6 +603,34 @@ func TestRemovedScalerRetires(t *testing.T) {
 			t.Errorf("the retired scaler is still published: %+v", rows)
 		}
 	})
+}
+
+// A launch that was given up may come to something after its scaler has lost its last agent: that is found and ended too, also by the
+// next process.
+func TestRetiredScalerIsLookedAtForAWhile(t *testing.T) {
+	r := newRig(t, storetest.SQLiteDatabase(t), oneScaler)
+	r.grace = time.Minute
+	r.request("a")
+	r.tick()
+	r.config = strings.ReplaceAll(oneScaler, "name: one", "name: two")
+	r.start()
+	r.withdraw("a")
+	r.ticks(3)
+	r.want("a", "gone/withdrawn")
+	for range 2 {
+		r.host.Put("one", backend.Instance{AgentID: "late", Running: true})
+		r.ticks(2)
+		if got := r.host.Things(); len(got) > 0 {
+			t.Errorf("on the host: %v", got)
+		}
+		r.start()
+	}
+	r.tick()
+	r.later(2 * time.Minute)
+	r.ticks(2)
+	if rows, _ := r.st.Read().NodeScalers(t.Context(), nodeID); len(rows) != 1 {
+		t.Errorf("the retired scaler is still published: %+v", rows)
+	}
 }
 
 // XS-9: a host that cannot be prepared makes one scaler not ready, says why, and is tried again.

@@ -147,7 +147,11 @@ func plain(text string) value { return value{text, text} }
 
 // values are the top level's keys.
 func (c *Config) values() map[string]value {
-	return map[string]value{"globalMaxAgents": plain(fmt.Sprint(c.GlobalMaxAgents)), "globalResourceCap": plain(capText(c.GlobalCap))}
+	out := map[string]value{"globalMaxAgents": plain(fmt.Sprint(c.GlobalMaxAgents)), "globalResourceCap": plain(capText(c.GlobalCap))}
+	for name, limit := range c.Pools {
+		out["machinePools."+name] = plain(capText(limit))
+	}
+	return out
 }
 
 // values are an entry's keys.

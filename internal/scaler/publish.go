@@ -14,7 +14,11 @@ import (
 // publish writes the scalers of this node as rows for placement (D16) when they are not there yet, and takes up or drops
 // retiring ones: names that only live agents remember.
 func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
-	if n.adoptRetiring(rows) || n.dropRetired(rows) {
+	adopted, err := n.adoptRetiring(ctx, rows)
+	if err != nil {
+		return err
+	}
+	if adopted || n.dropRetired(rows) {
 		n.ready = false
 	}
 	if n.ready {
@@ -34,7 +38,7 @@ func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
 		}
 		puts = append(puts, put)
 	}
-	err := n.d.Store.Write(ctx, func(tx *store.Tx) error {
+	err = n.d.Store.Write(ctx, func(tx *store.Tx) error {
 		for _, p := range puts {
 			p.Now = tx.Now()
 			if err := tx.NodePutScaler(ctx, p); err != nil {
@@ -78,6 +82,9 @@ func (n *Node) row(m *managed) (db.NodePutScalerParams, error) {
 		if e.WarmPool.Enabled {
 			spec.Warm = placement.WarmPool{Size: e.WarmPool.Size, IdleMs: e.WarmPool.IdleSeconds * 1000}
 		}
+		if e.MachinePool != "" {
+			spec.Pool = placement.MachinePool{Name: e.MachinePool, Cap: n.config.Pools[e.MachinePool], Others: n.pools[e.MachinePool].Others}
+		}
 		p.MaxAgents, p.CapCpuMilli, p.CapMemBytes = e.MaxAgents, e.Cap.CPUMilli, e.Cap.MemBytes
 	}
 	text, err := json.Marshal(spec)
@@ -108,31 +115,47 @@ func (n *Node) setCaps(ctx context.Context, tx *store.Tx) error {
 	return err
 }
 
-// adoptRetiring makes a backend for every scaler that the configuration no longer names and that still has agents (MG-47).
-func (n *Node) adoptRetiring(rows []db.NodeAgentsRow) (changed bool) {
+// adoptRetiring makes a backend for every scaler that the configuration no longer names and that still has agents (MG-47), or that was
+// retiring when the process before this one ended.
+func (n *Node) adoptRetiring(ctx context.Context, rows []db.NodeAgentsRow) (changed bool, err error) {
+	var ids []ScalerID
 	for _, r := range rows {
-		id := ScalerID{r.Scaler, r.Type}
-		if n.scalers[id] != nil {
-			continue
-		}
-		kind, ok := n.kind(r.Type)
-		if !ok {
-			n.log.Error("agents of a backend that this version does not have", "scaler", r.Scaler, "type", r.Type, "agent_id", r.ID)
-			continue
-		}
-		b, err := kind.New(backend.Entry{Name: r.Scaler, Retiring: true}, n.d.Host)
-		if err != nil {
-			n.log.Error("take up a removed scaler", "scaler", r.Scaler, "err", err)
-			continue
-		}
-		n.log.Info("scaler is retiring", "scaler", r.Scaler, "type", r.Type)
-		n.add(&managed{id: id, backend: b, position: len(n.order)})
-		changed = true
+		ids = append(ids, ScalerID{r.Scaler, r.Type})
 	}
-	return changed
+	if !n.adopted {
+		old, err := n.d.Store.Read().NodeScalers(ctx, n.id)
+		if err != nil {
+			return false, fmt.Errorf("read scalers: %w", err)
+		}
+		for _, s := range old {
+			ids = append(ids, ScalerID{s.Name, s.Type})
+		}
+		n.adopted = true
+	}
+	for _, id := range ids {
+		changed = n.scalers[id] == nil && n.retire(id) || changed
+	}
+	return changed, nil
 }
 
-// dropRetired forgets retiring scalers without agents.
+// retire makes a backend that only ends and lists.
+func (n *Node) retire(id ScalerID) bool {
+	kind, ok := n.kind(id.Type)
+	if !ok {
+		n.log.Error("a scaler of a backend that this version does not have", "scaler", id.Name, "type", id.Type)
+		return false
+	}
+	b, err := kind.New(backend.Entry{Name: id.Name, Retiring: true}, n.d.Host)
+	if err != nil {
+		n.log.Error("take up a removed scaler", "scaler", id.Name, "err", err)
+		return false
+	}
+	n.log.Info("scaler is retiring", "scaler", id.Name, "type", id.Type)
+	n.add(&managed{id: id, backend: b, position: len(n.order)})
+	return true
+}
+
+// dropRetired forgets retiring scalers that have had no agent for a while: a launch that was given up may still come to something.
 func (n *Node) dropRetired(rows []db.NodeAgentsRow) (changed bool) {
 	used := map[ScalerID]bool{}
 	for _, r := range rows {
@@ -141,7 +164,14 @@ func (n *Node) dropRetired(rows []db.NodeAgentsRow) (changed bool) {
 	kept := n.order[:0]
 	for _, id := range n.order {
 		m := n.scalers[id]
-		if m.entry != nil || used[id] {
+		now := n.d.Env.NowMs()
+		switch {
+		case m.entry != nil || used[id]:
+			m.quiet = 0
+		case m.quiet == 0:
+			m.quiet = now
+		}
+		if m.quiet == 0 || now < m.quiet+n.d.Settings.RetireGrace.Milliseconds() {
 			kept = append(kept, id)
 			continue
 		}

@@ -127,6 +127,9 @@ func (n *Node) mint(ctx context.Context, j *job) {
 			return
 		}
 	}
+	if j.planErr = n.reserve(ctx, j); j.planErr != nil {
+		return
+	}
 	j.spec.Token, j.hash, j.prefix = n.d.MintToken()
 	if j.spec.Launch, j.planErr = j.scaler.backend.Plan(j.spec); j.spec.Launch == nil {
 		j.spec.Launch = json.RawMessage(noLaunch)

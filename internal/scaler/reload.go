@@ -62,7 +62,7 @@ func (n *Node) reload(ctx context.Context, dryRun bool) (ReloadPlan, []Problem, 
 // retiring are the scalers that only have agents left.
 func (n *Node) retiring() (out []ScalerID) {
 	for _, id := range n.order {
-		if n.scalers[id].entry == nil {
+		if m := n.scalers[id]; m.entry == nil && m.quiet == 0 {
 			out = append(out, id)
 		}
 	}

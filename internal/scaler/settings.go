@@ -17,6 +17,7 @@ type Settings struct {
 	BackoffMax      time.Duration // KICI_SCALER_PROVISION_BACKOFF_MAX_MS, at least the base
 	Interval        time.Duration // KICI_SCALER_PENDING_SWEEP_INTERVAL_MS: between two looks when nothing happens
 	DeleteTimeout   time.Duration // bounds one Delete
+	RetireGrace     time.Duration // for how long a retired scaler's host is still looked at when its last agent is gone
 }
 
 // DefaultSettings are the specification's.
@@ -24,7 +25,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		SpawnTimeout: 5 * time.Minute, RegisterTimeout: 5 * time.Minute, TokenTTL: time.Hour,
 		BackoffBase: 30 * time.Second, BackoffMax: 15 * time.Minute,
-		Interval: 10 * time.Second, DeleteTimeout: time.Minute,
+		Interval: 10 * time.Second, DeleteTimeout: time.Minute, RetireGrace: 10 * time.Minute,
 	}
 }
 

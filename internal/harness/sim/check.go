@@ -108,6 +108,9 @@ func (w *world) left() ([]string, error) {
 		return nil, fmt.Errorf("scalers: %w", err)
 	}
 	out = append(out, differing...)
+	if reserved, _ := w.reserved(); len(reserved) > 0 {
+		out = append(out, fmt.Sprintf("reservations in the machine pool: %v", reserved))
+	}
 	for _, c := range w.coordinators {
 		if n := c.machine.late.Load(); n > 0 {
 			out = append(out, fmt.Sprintf("%d launches on their way on %s", n, c.machine.name))

@@ -187,7 +187,7 @@ func (l *life) options() app.Options {
 	rnd := func(n int64) int64 { return int64(w.seed.at(l.actor+" rand", l.wakes.Add(1)) % uint64(n)) }
 	return app.Options{
 		DatabaseURL: w.postgres.address(), DataDir: l.dir, StorageDir: storage, Port: l.c.port, PublicURL: fmt.Sprintf("http://127.0.0.1:%d", l.c.port), OnStop: app.OnStopKeep,
-		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, scalersFile), AllowRoot: true,
+		AgentURL: fmt.Sprintf("ws://127.0.0.1:%d/ws", w.agentPort(l.c)), ScalerConfig: filepath.Join(l.dir, scalersFile), MachineLedgerDir: w.ledgerDir(), AllowRoot: true,
 		Executable: "/sim/kici", SecretKey: strings.Repeat("ab", 32), AdminToken: adminToken, ClusterName: "sim",
 		Tune: tune, Log: w.trace.logger(l.actor, w.o.LogLevel), Now: l.now, NewID: l.newID,
 		StoreHooks: func(c *store.Config) {

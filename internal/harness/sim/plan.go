@@ -22,6 +22,7 @@ type plan struct {
 	linux        int
 	global       int
 	warm         int // agents of each label set that stand ready; 0 is no pool
+	pool         int // processors of the machine that all servers share; 0 is no machine pool
 	statics      int // agents that no scaler has started
 	repos        int
 	leap         time.Duration // of the clock of a shared database, once
@@ -42,6 +43,9 @@ func newPlan(s seed, coordinators int) plan {
 	p.global = max(1, p.linux+p.gpu-d.below(3))
 	if d.chance(50) {
 		p.warm = 1 + d.below(2)
+	}
+	if d.chance(40) {
+		p.pool = 1 + d.below(p.global*coordinators)
 	}
 	p.workFor = d.between(p.faultsFor/2, p.faultsFor)
 	if coordinators > 1 && !p.calm && d.chance(60) {
@@ -142,24 +146,24 @@ func tune(t *app.Tuning) {
 	f.Heartbeat, f.Unhealthy, f.Dead, f.Linger = 10*time.Second, 20*time.Second, 45*time.Second, 20*time.Second
 	s := &t.Scaler
 	s.SpawnTimeout, s.RegisterTimeout, s.BackoffBase, s.BackoffMax = 20*time.Second, 30*time.Second, 4*time.Second, 40*time.Second
-	s.DeleteTimeout, s.Interval = 15*time.Second, 5*time.Second
+	s.DeleteTimeout, s.Interval, s.RetireGrace = 15*time.Second, 2*time.Second, time.Minute
 	t.Ingress.Lease, t.Ingress.Workers = 20*time.Second, 3
 	for _, span := range []*time.Duration{
 		&t.Run.QueueTimeout, &d.Interval, &d.RecoveryGrace, &d.SpawnTimeout, &d.UnroutableGrace, &d.JobStale, &d.CancelRedrive, &d.SweepInterval,
-		&f.Heartbeat, &f.Unhealthy, &f.Dead, &f.Linger, &s.SpawnTimeout, &s.RegisterTimeout, &s.BackoffBase, &s.BackoffMax, &s.DeleteTimeout, &s.Interval, &t.Ingress.Lease,
+		&f.Heartbeat, &f.Unhealthy, &f.Dead, &f.Linger, &s.SpawnTimeout, &s.RegisterTimeout, &s.BackoffBase, &s.BackoffMax, &s.DeleteTimeout, &s.Interval, &s.RetireGrace, &t.Ingress.Lease,
 	} {
 		*span = quick(*span)
 	}
 }
 
 // offer is what a scalers.yaml says.
-type offer struct{ linux, gpu, global, warm int } // gpu 0: the second scaler is not there
+type offer struct{ linux, gpu, global, warm, pool int } // gpu 0: the second scaler is not there
 
-func (p plan) offer() offer { return offer{p.linux, p.gpu, p.global, p.warm} }
+func (p plan) offer() offer { return offer{p.linux, p.gpu, p.global, p.warm, p.pool} }
 
 // another is what a person makes of it while things run.
 func (o offer) another(d *dice) offer {
-	next := offer{linux: 1 + d.below(4), gpu: 1 + d.below(2), warm: o.warm}
+	next := offer{linux: 1 + d.below(4), gpu: 1 + d.below(2), warm: o.warm, pool: o.pool}
 	next.global = max(1, next.linux+next.gpu-d.below(3))
 	switch k := d.below(100); {
 	case k < 20: // it retires, until somebody thinks better of it
@@ -176,10 +180,15 @@ func (o offer) text() string {
 	if o.warm > 0 {
 		pool = fmt.Sprintf("    warmPool: {enabled: true, size: %d, idleTimeoutSeconds: 5}\n", o.warm)
 	}
+	top := ""
+	if o.pool > 0 {
+		pool += "    machinePool: box\n"
+		top = fmt.Sprintf("machinePools: [{name: box, cap: {maxCpu: %d}}]\n", o.pool)
+	}
 	entry := func(name string, most int, label string) string {
 		return fmt.Sprintf("  - name: %s\n    type: fake\n    maxAgents: %d\n%s    labelSets:\n      - labels: [%s]\n", name, most, pool, label)
 	}
-	text := fmt.Sprintf("version: 1\nglobalMaxAgents: %d\ndefaults: {resources: {cpus: 1, memory: 1g}}\nscalers:\n", o.global) + entry("small", o.linux, "linux")
+	text := fmt.Sprintf("version: 1\nglobalMaxAgents: %d\ndefaults: {resources: {cpus: 1, memory: 1g}}\n%sscalers:\n", o.global, top) + entry("small", o.linux, "linux")
 	if o.gpu > 0 {
 		text += entry("big", o.gpu, "gpu")
 	}

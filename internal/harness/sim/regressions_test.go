@@ -20,6 +20,9 @@ var regressions = []struct {
 	{8, 3, "a server that started while it could not reach the database gave up after the faults had ended (a fault of the harness)"},
 	{13, 3, "a rerun takes over the result of a job whose failure is allowed, and not its error (the check looks in the earlier run)"},
 	{11, 3, "a server died although the faults had ended (a fault of the harness)"},
+	{148, 1, "agents of a warm pool that were decided on before a reload lowered a cap were started after it"},
+	{225, 3, "the same"},
+	{265, 1, "a launch that was given up started its agent when its scaler had been taken out of the file, and nobody looked any more"},
 	{15, 3, "a rerun kept what a liar had said of the job of the earlier run (a check that was too strict)"},
 }
 

@@ -65,6 +65,7 @@ func (s *sampler) look() {
 			w.violate(a.what, "%s", strings.Join(r, " "))
 		}
 	}
+	s.machinePool(pool)
 	s.waiting(pool)
 	ids, err := column(pool, "SELECT id FROM execution_jobs WHERE finished_at IS NULL ORDER BY id")
 	if err != nil {

@@ -141,6 +141,9 @@ func falseState(s scalerFacts, node nodeFacts, r placement.Reason) string {
 }
 
 func falseCap(f queueFacts, s scalerFacts, node nodeFacts, r placement.Reason) (wrong, rests string) {
+	if strings.HasPrefix(r.Limit, "machinePool.") {
+		return falsePool(f, r)
+	}
 	whole := r.Limit == "globalMaxAgents"
 	most := s.most
 	if whole {

@@ -215,6 +215,9 @@ func (w *world) instanceID(c *coordinator) string {
 
 func (w *world) sharedDir() string { return filepath.Join(w.dir, "db") }
 
+// ledgerDir has the machine pools of the one machine on which all servers are.
+func (w *world) ledgerDir() string { return filepath.Join(w.dir, "machine") }
+
 // agentPort is where agents of a coordinator's node connect: there, or at a balancer.
 func (w *world) agentPort(c *coordinator) int {
 	if w.plan.coordinators > 1 && w.seed.at("balanced "+c.name, 0)%2 == 0 {

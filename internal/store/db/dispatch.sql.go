@@ -295,6 +295,21 @@ func (q *Queries) DispatchEndAgent(ctx context.Context, now int64, reason string
 	return node_id, err
 }
 
+const dispatchHasRoom = `-- name: DispatchHasRoom :one
+SELECT COUNT(*) FROM scalers s JOIN cluster_instances i ON i.instance_id = s.node_id
+WHERE s.node_id = $1 AND s.name = $2
+  AND (SELECT COUNT(*) FROM agents g WHERE g.node_id = s.node_id AND g.scaler = s.name AND g.state <> 'gone') < s.max_agents
+  AND (SELECT COUNT(*) FROM agents g WHERE g.node_id = s.node_id AND g.state <> 'gone') < i.global_max_agents
+`
+
+// Whether one more agent of a scaler stays within its cap and its node's: 1, or 0 when a reload has lowered one since the decision.
+func (q *Queries) DispatchHasRoom(ctx context.Context, nodeID string, scaler string) (int64, error) {
+	row := q.db.QueryRowContext(ctx, dispatchHasRoom, nodeID, scaler)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const dispatchHolder = `-- name: DispatchHolder :one
 SELECT r.repo, r.number FROM execution_jobs j JOIN execution_runs r ON r.id = j.run_id WHERE j.id = $1
 `

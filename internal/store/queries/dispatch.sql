@@ -85,6 +85,13 @@ WHERE j.id = sqlc.arg(job_id) AND j.status = 'queued' AND j.agent_id IS NULL AND
 SELECT COUNT(*) FROM cluster_instances i WHERE i.instance_id = sqlc.arg(node_id) AND i.draining = FALSE
   AND NOT EXISTS (SELECT 1 FROM scaler_backoffs b WHERE b.node_id = sqlc.arg(node_id) AND b.scaler = sqlc.arg(scaler) AND b.until_at > sqlc.arg(now));
 
+-- name: DispatchHasRoom :one
+-- Whether one more agent of a scaler stays within its cap and its node's: 1, or 0 when a reload has lowered one since the decision.
+SELECT COUNT(*) FROM scalers s JOIN cluster_instances i ON i.instance_id = s.node_id
+WHERE s.node_id = sqlc.arg(node_id) AND s.name = sqlc.arg(scaler)
+  AND (SELECT COUNT(*) FROM agents g WHERE g.node_id = s.node_id AND g.scaler = s.name AND g.state <> 'gone') < s.max_agents
+  AND (SELECT COUNT(*) FROM agents g WHERE g.node_id = s.node_id AND g.state <> 'gone') < i.global_max_agents;
+
 -- name: DispatchLaunch :exec
 INSERT INTO agents (
   id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli,

@@ -205,7 +205,8 @@ var mutations = []mutation{
 	}},
 	{"retired-forgotten", "a scaler that is taken out of the file is forgotten with its agents", 1, []edit{
 		{"internal/scaler/reload.go", "		if n.scalers[id] == nil {\n", "		if n.scalers[id] == nil && id.Name == \"\" {\n"},
-		{"internal/scaler/publish.go", "	if n.adoptRetiring(rows) || n.dropRetired(rows) {\n", "	if n.dropRetired(rows) {\n"},
+		{"internal/scaler/publish.go", "	for _, r := range rows {\n		ids =", "	for _, r := range rows[:0] {\n		ids ="},
+		{"internal/scaler/publish.go", "		for _, s := range old {\n			ids =", "		for _, s := range old[:0] {\n			ids ="},
 	}},
 	{"reload-unsaid", "what a reload changes is not published", 1, []edit{
 		{"internal/scaler/reload.go", "	n.config, n.ready = next, false\n", "	n.config = next\n"},
