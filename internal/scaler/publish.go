@@ -18,7 +18,7 @@ func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
 	if err != nil {
 		return err
 	}
-	if adopted || n.dropRetired(rows) {
+	if dropped := n.dropRetired(rows); adopted || dropped {
 		n.ready = false
 	}
 	if n.ready {
