@@ -147,6 +147,9 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 	if err := t.start(cmd, s.Step); err != nil {
 		out.abandon()
 		errs.abandon()
+		if why := hit(); why != "" {
+			return Result{}, fmt.Errorf("start %s: %s; %w", s.Argv[0], why, err)
+		}
 		return Result{}, fmt.Errorf("start %s: %w", s.Argv[0], err)
 	}
 	out.begin()

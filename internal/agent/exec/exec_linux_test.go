@@ -83,3 +83,18 @@ func TestStepDiesWithTheAgent(t *testing.T) {
 		t.Error("the step survived its agent")
 	}
 }
+
+// Threads that were made for bad times are there afterwards.
+func TestReserveThreads(t *testing.T) {
+	threads := func() int {
+		list, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	reserveThreads(spareThreads)
+	if n := threads(); n < spareThreads {
+		t.Errorf("%d threads", n)
+	}
+}

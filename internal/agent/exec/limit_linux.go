@@ -2,8 +2,10 @@ package exec
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/kici-go/kici/internal/cgroup"
 )
@@ -21,7 +23,34 @@ func newLimits() *limits {
 		return &limits{} // it counts nothing
 	}
 	m := place.Meter()
-	return &limits{m, m.Limits()}
+	l := &limits{m, m.Limits()}
+	if l.held.Tasks > 0 {
+		reserveOnce.Do(func() { reserveThreads(spareThreads) })
+	}
+	return l
+}
+
+// spareThreads are made before a job begins. A job that has taken all tasks of the cgroup leaves none for the agent, and the Go runtime
+// ends a process that needs a thread and gets none: the agent could not tell what happened. A thread stays once it is there.
+const spareThreads = 32
+
+var reserveOnce sync.Once
+
+func reserveThreads(n int) {
+	var made, left sync.WaitGroup
+	release := make(chan struct{})
+	made.Add(n)
+	for range n {
+		left.Go(func() {
+			runtime.LockOSThread() // waiting takes a thread of its own now
+			made.Done()
+			<-release
+			runtime.UnlockOSThread() // else the thread ends with the goroutine
+		})
+	}
+	made.Wait()
+	close(release)
+	left.Wait()
 }
 
 // watch begins to count; what it returns says which limit was hit since then, ” when none was.
