@@ -26,7 +26,7 @@ func Main(ctx context.Context, args []string) int {
 		},
 		Checks:  hostChecks,
 		Offline: offline,
-		Scalers: scalercmd.File{Check: validateScalers, Schema: func() []byte { return scaler.Schema(backendKinds()) }},
+		Scalers: scalercmd.File{Check: validateScalers, Schema: func() []byte { return scaler.Schema(backendKinds()) }, Reap: reapOrphans},
 		Agent:   func(*console.Console) *cobra.Command { return AgentCommand() },
 	})
 }

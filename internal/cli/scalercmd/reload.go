@@ -18,6 +18,7 @@ type Check func(file, dir string) (read string, scalers []string, problems []cli
 type File struct {
 	Check  Check
 	Schema func() []byte // the JSON Schema
+	Reap   Reaper
 }
 
 func schema(c *console.Console, text func() []byte) *cobra.Command {

@@ -23,7 +23,7 @@ func New(c *console.Console, file File) *cobra.Command {
 	}
 	cmd.AddCommand(list(c), reload(c))
 	if file.Check != nil {
-		cmd.AddCommand(validate(c, file.Check), schema(c, file.Schema))
+		cmd.AddCommand(validate(c, file.Check), schema(c, file.Schema), orphans(c, file.Reap), reapOrphans(c, file.Reap))
 	}
 	return cmd
 }

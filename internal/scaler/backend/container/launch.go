@@ -131,7 +131,11 @@ func (l launch) labels() map[string]string {
 
 // ourLabels are on everything that a scaler of this node has made.
 func ourLabels(h backend.Host, scaler string) map[string]string {
-	return map[string]string{labelManaged: "true", labelScaler: scaler, labelInstance: h.NodeID, labelCluster: h.Cluster}
+	own := map[string]string{labelManaged: "true", labelScaler: scaler, labelInstance: h.NodeID}
+	if h.Cluster != "" { // without its database a node does not know it, and its own name is enough
+		own[labelCluster] = h.Cluster
+	}
+	return own
 }
 
 // ownNames are an agent's identity and its ways home: nothing configured may change them (CT-8).
