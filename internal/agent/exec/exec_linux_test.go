@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func pidOf(path string) int {
@@ -96,5 +99,25 @@ func TestReserveThreads(t *testing.T) {
 	reserveThreads(spareThreads)
 	if n := threads(); n < spareThreads {
 		t.Errorf("%d threads", n)
+	}
+}
+
+// A number that belongs to another process now gets no signal.
+func TestSignalsKnowTheirProcess(t *testing.T) {
+	cmd := osexec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, ok := readProcess(cmd.Process.Pid)
+	if !ok {
+		t.Fatal("it is not there")
+	}
+	process{pid: p.pid, start: p.start - 1}.signal(unix.SIGKILL)
+	if now, ok := readProcess(p.pid); !ok || now.dead() {
+		t.Error("a stranger was killed")
+	}
+	p.signal(unix.SIGKILL)
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("it ended with %v", err)
 	}
 }

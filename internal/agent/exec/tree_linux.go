@@ -36,12 +36,14 @@ func (t *Tree) attributes(step int) (*syscall.SysProcAttr, func(), error) {
 func (t *Tree) Terminate(step int) {
 	if t.group != nil {
 		for _, pid := range t.group.pids(step) {
-			_ = unix.Kill(pid, unix.SIGTERM)
+			if p, ok := readProcess(pid); ok {
+				p.signal(unix.SIGTERM)
+			}
 		}
 		return
 	}
 	w := t.newWalk(step)
-	w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGTERM) })
+	w.pass(func(p process) { p.signal(unix.SIGTERM) })
 }
 
 // KillStep kills every process of a step, and nothing that an earlier step left running.

@@ -62,7 +62,7 @@ func (w *walk) freezeAndKill(ctx context.Context) error {
 		began := time.Now()
 		for empty := 0; ctx.Err() == nil; { // after ctx, kill what is stopped all the same
 			before := lastPid()
-			if w.pass(func(pid int) { _ = unix.Kill(pid, unix.SIGSTOP) }) > 0 {
+			if w.pass(func(p process) { p.signal(unix.SIGSTOP) }) > 0 {
 				empty, began, w.sure = 0, time.Now(), false
 				continue
 			}
@@ -74,8 +74,8 @@ func (w *walk) freezeAndKill(ctx context.Context) error {
 		if len(w.found) == 0 {
 			return nil
 		}
-		for pid := range w.found {
-			_ = unix.Kill(pid, unix.SIGKILL)
+		for pid, start := range w.found {
+			process{pid: pid, start: start}.signal(unix.SIGKILL)
 		}
 		if err := w.awaitDeath(ctx); err != nil {
 			return err
@@ -96,7 +96,7 @@ func lastPid() int {
 
 // pass looks at every process once and calls act for those of the tree that were not found before, at once: the less
 // time passes between seeing and stopping a process, the less it can do in between.
-func (w *walk) pass(act func(pid int)) (fresh int) {
+func (w *walk) pass(act func(process)) (fresh int) {
 	if w.found == nil {
 		w.found = map[int]uint64{}
 	}
@@ -110,7 +110,7 @@ func (w *walk) pass(act func(pid int)) (fresh int) {
 		if !w.owns(p) {
 			return
 		}
-		act(p.pid)
+		act(p)
 		w.found[p.pid] = p.start
 		fresh++
 	})
@@ -161,6 +161,23 @@ type process struct {
 }
 
 func (p process) dead() bool { return p.state == 'Z' || p.state == 'X' }
+
+// signal sends to this process, and to no other that has got its number meanwhile: the handle is opened before the start is looked at
+// again. Where processes come and go by thousands and die of want of memory, numbers are given out anew within seconds.
+func (p process) signal(sig unix.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
+		_ = unix.Kill(p.pid, sig)
+		return
+	}
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, ok := readProcess(p.pid); ok && now.start == p.start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
 
 // hasEnv reports whether the process was started with all entries in its environment.
 func (p process) hasEnv(entries ...string) bool {
