@@ -10,6 +10,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/store"
+	"github.com/kici-go/kici/internal/store/db"
 )
 
 // operations is the work in progress. Each agent has at most one.
@@ -212,6 +213,10 @@ func (n *Node) delete(ctx context.Context, j job) {
 	if j.row != nil {
 		ref.Reason = j.row.GoneReason
 	}
+	refused := ""
+	if a, ok := j.scaler.backend.(backend.Auditor); ok && j.row != nil {
+		refused = a.Refusals(ctx, j.AgentID)
+	}
 	err := j.scaler.backend.Delete(ctx, ref)
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -230,6 +235,9 @@ func (n *Node) delete(ctx context.Context, j job) {
 			return err
 		}
 		n.notifyChange(tx)
+		if err := n.noteRefused(rctx, tx, j, refused); err != nil {
+			return err
+		}
 		return tx.NodeDeleteAgentTokens(rctx, j.AgentID)
 	})
 	if werr != nil {
@@ -242,6 +250,18 @@ func (n *Node) delete(ctx context.Context, j job) {
 		}
 		n.log.Info("agent is gone", "agent_id", j.AgentID, "scaler", j.Scaler.Name, "reason", j.row.GoneReason)
 	}
+}
+
+// noteRefused tells the job of an agent what its network policy refused.
+func (n *Node) noteRefused(ctx context.Context, tx *store.Tx, j job, refused string) error {
+	if refused == "" {
+		return nil
+	}
+	n.log.Info("an agent was refused connections by its network policy", "agent_id", j.AgentID, "scaler", j.Scaler.Name, "refused", refused)
+	_, err := tx.NodeNoteJob(ctx, db.NodeNoteJobParams{
+		ID: n.d.Env.NewID(), At: tx.Now(), Kind: ci.NoteRefused, Detail: bound("the network policy refused it connections (" + refused + ")"), AgentID: j.AgentID,
+	})
+	return err
 }
 
 // Delays between attempts to delete.

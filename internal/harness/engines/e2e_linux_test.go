@@ -28,6 +28,9 @@ func TestE2EWorkflowInAContainer(t *testing.T) {
 					t.Errorf("the log is %q", log)
 				}
 				w.until("nothing of the agent is left", func() bool { return len(w.containers()) == 0 })
+				if isolated {
+					w.until("the run says what was refused", func() bool { return strings.Contains(w.record(id), "refused it connections (packets: ") })
+				}
 			})
 		}
 	})

@@ -44,7 +44,9 @@ jobs:
     checkout: false
     outputs: {who: "${{ steps.me.outputs.who }}"}
     steps:
-      - run: echo "hello from $(hostname)"; test ! -e /bin/git
+      - run: |
+          echo "hello from $(hostname)"; test ! -e /bin/git
+          busybox nc -w 1 172.30.0.1 9 </dev/null || true
       - id: me
         run: echo "who=$(id -u)" >> "$KICI_OUTPUT"
 `
@@ -283,4 +285,18 @@ func (w *world) begun() string {
 func show(v any) string {
 	b, _ := json.MarshalIndent(v, "", " ")
 	return string(b)
+}
+
+// record is what happened to a run, as its time line says it.
+func (w *world) record(id string) string {
+	w.t.Helper()
+	line, err := w.api.Timeline(w.t.Context(), id, client.TimelineQuery{Limit: 200})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range line.Entries {
+		b.WriteString(e.Text + "\n")
+	}
+	return b.String()
 }

@@ -100,6 +100,12 @@ type Closer interface{ Close() error }
 // only a hint.
 type Watcher interface{ Exits() <-chan string }
 
+// Auditor knows what the network policy of an agent has refused: "packets: 3, first to: 10.0.0.5:22/tcp", "" for nothing. It is asked before
+// Delete; what is not known then is lost.
+type Auditor interface {
+	Refusals(ctx context.Context, agentID string) string
+}
+
 // The errors that policy needs to tell apart. Wrap them with detail for people.
 var (
 	ErrNotFound   = errors.New("nothing of this agent is left")

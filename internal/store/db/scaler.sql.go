@@ -307,6 +307,35 @@ func (q *Queries) NodeInsertFailure(ctx context.Context, arg NodeInsertFailurePa
 	return result.RowsAffected()
 }
 
+const nodeNoteJob = `-- name: NodeNoteJob :execrows
+INSERT INTO run_notes (run_id, id, at, job_id, kind, actor, detail)
+SELECT a.run_id, CAST($1 AS TEXT), CAST($2 AS BIGINT), a.job_id, CAST($3 AS TEXT), a.agent_id, CAST($4 AS TEXT)
+FROM assignments a WHERE a.agent_id = $5 ORDER BY a.created_at DESC, a.job_id LIMIT 1
+`
+
+type NodeNoteJobParams struct {
+	ID      string
+	At      int64
+	Kind    string
+	Detail  string
+	AgentID string
+}
+
+// A note to the last job of an agent.
+func (q *Queries) NodeNoteJob(ctx context.Context, arg NodeNoteJobParams) (int64, error) {
+	result, err := q.db.ExecContext(ctx, nodeNoteJob,
+		arg.ID,
+		arg.At,
+		arg.Kind,
+		arg.Detail,
+		arg.AgentID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const nodePruneFailures = `-- name: NodePruneFailures :exec
 DELETE FROM scaler_failures AS d WHERE d.node_id = $1 AND d.at < (
   SELECT MIN(r.at) FROM (

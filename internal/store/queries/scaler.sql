@@ -15,6 +15,12 @@ INSERT INTO agent_tokens (id, org_id, token_hash, prefix, type, agent_id, labels
 VALUES (sqlc.arg(id), sqlc.arg(org_id), sqlc.arg(token_hash), sqlc.arg(prefix), 'ephemeral', sqlc.arg(agent_id), sqlc.arg(labels),
   sqlc.arg(mandatory_labels), sqlc.arg(created_by), sqlc.arg(now), sqlc.arg(expires_at));
 
+-- name: NodeNoteJob :execrows
+-- A note to the last job of an agent.
+INSERT INTO run_notes (run_id, id, at, job_id, kind, actor, detail)
+SELECT a.run_id, CAST(sqlc.arg(id) AS TEXT), CAST(sqlc.arg(at) AS BIGINT), a.job_id, CAST(sqlc.arg(kind) AS TEXT), a.agent_id, CAST(sqlc.arg(detail) AS TEXT)
+FROM assignments a WHERE a.agent_id = sqlc.arg(agent_id) ORDER BY a.created_at DESC, a.job_id LIMIT 1;
+
 -- name: NodeDeleteAgentTokens :exec
 DELETE FROM agent_tokens WHERE agent_id = sqlc.arg(agent_id) AND type = 'ephemeral';
 

@@ -162,10 +162,20 @@ func (g *engine) release(ctx context.Context, agent string) error {
 	if len(there) == 0 {
 		return nil
 	}
-	if refused, err := g.rules.Refused(ctx, agent); err == nil && refused.Packets > 0 {
-		g.log.Info("an agent was refused connections by its network policy", "agent_id", agent, "refused", refused.String())
-	}
 	return g.rules.Remove(ctx, there...)
+}
+
+// Refusals implements backend.Auditor.
+func (g *engine) Refusals(ctx context.Context, agent string) string {
+	if g.rules == nil {
+		return ""
+	}
+	refused, err := g.rules.Refused(ctx, agent)
+	if err != nil {
+		g.log.Debug("look for what an agent was refused", "agent_id", agent, "err", err)
+		return ""
+	}
+	return refused.String()
 }
 
 func (g *engine) owner() string { return g.host.NodeID + "/" + g.scaler }

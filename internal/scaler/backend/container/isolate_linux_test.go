@@ -290,29 +290,9 @@ func TestXS76NoIsolationNoAgents(t *testing.T) {
 	}
 }
 
-// loglines are a log that can be read while it is written.
-type loglines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *loglines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *loglines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// What an agent was refused is said when its rules go.
-func TestRefusalsAreLogged(t *testing.T) {
-	said := &loglines{}
-	h := (&rig{dir: t.TempDir(), node: "n", log: slog.New(slog.NewTextHandler(said, nil))}).host()
-	g, err := newEngine(backend.Entry{Name: "one"}, h, endpoint{URL: "unix:///nowhere.sock"})
+// What an agent was refused is known until its rules go.
+func TestRefusalsAreTold(t *testing.T) {
+	g, err := newEngine(backend.Entry{Name: "one"}, (&rig{dir: t.TempDir(), node: "n", log: slog.New(slog.DiscardHandler)}).host(), endpoint{URL: "unix:///nowhere.sock"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,14 +304,18 @@ func TestRefusalsAreLogged(t *testing.T) {
 		refused: hostnet.Refused{Packets: 3, First: []hostnet.Destination{{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: 6, Port: 5432}}},
 	}
 	g.rules, g.network = rules, bridge{Name: "b"}
+	if text := g.Refusals(t.Context(), "a"); text != "packets: 3, first to: tcp 10.0.0.1:5432" {
+		t.Errorf("it says %q", text)
+	}
 	if err := g.release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	if text := said.String(); !strings.Contains(text, "agent_id=a") || !strings.Contains(text, "packets: 3, first to: tcp 10.0.0.1:5432") {
-		t.Errorf("the log says:\n%s", text)
-	}
 	if !slices.Equal(rules.removed, rules.there[:1]) {
 		t.Errorf("removed: %v", rules.removed)
+	}
+	rules.refused = hostnet.Refused{}
+	if text := g.Refusals(t.Context(), "a"); text != "" {
+		t.Errorf("nothing was refused: %q", text)
 	}
 }
 
