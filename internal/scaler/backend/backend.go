@@ -51,8 +51,7 @@ type Spec struct {
 // JobImage is the image that a job asks for (CT-10, CT-11). It is pulled when it is missing, and needs nothing of kici's in it.
 type JobImage struct {
 	Ref                string
-	Username, Password string            // of its registry, '' for none; never recorded
-	Env                map[string]string // over the image's own and the label set's
+	Username, Password string // of its registry, '' for none; never recorded
 }
 
 // Ref names an agent to end. Launch is what the row or List knows; either may be empty.

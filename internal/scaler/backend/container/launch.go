@@ -157,9 +157,6 @@ func (l launch) environment() []string {
 		}
 	}
 	maps.Copy(env, l.set.Env)
-	if l.spec.Image != nil {
-		maps.Copy(env, l.spec.Image.Env)
-	}
 	for name := range ownNames {
 		delete(env, name)
 	}

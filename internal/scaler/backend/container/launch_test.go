@@ -25,17 +25,17 @@ func TestEnvironment(t *testing.T) {
 	l := launch{
 		spec: backend.Spec{
 			AgentID: "a1", Labels: []string{"linux", "x"}, Token: "kat_secret",
-			Image: &backend.JobImage{Ref: "job", Env: map[string]string{"A": "job", "KICI_LABELS": "job", "KICI_AGENT_TOKEN": "job"}},
+			Image: &backend.JobImage{Ref: "job"},
 		},
 		set: backend.Set{
-			Env:     map[string]string{"A": "set", "B": "set", "KICI_AGENT_ID": "set"},
+			Env:     map[string]string{"A": "set", "B": "set", "KICI_AGENT_ID": "set", "KICI_LABELS": "set", "KICI_AGENT_TOKEN": "set"},
 			Options: backend.Options{keyImage: "pool", "backpressureMode": "drop"},
 		},
 		host: backend.Host{Environ: []string{"KICI_AGENT_ENV_A=host", "KICI_AGENT_ENV_B=host", "KICI_AGENT_ENV_C=host", "KICI_AGENT_ENV_KICI_AGENT_TOKEN=host", "PATH=/x", "KICI_SECRET_KEY=s"}},
 		url:  "unix:///x",
 	}
 	want := []string{
-		"A=job", "B=set", "C=host", "KICI_AGENT_ID=a1", "KICI_AGENT_TOKEN_FD=0", "KICI_BACKPRESSURE_MODE=drop", "KICI_EXECUTION_MODE=bare-metal",
+		"A=set", "B=set", "C=host", "KICI_AGENT_ID=a1", "KICI_AGENT_TOKEN_FD=0", "KICI_BACKPRESSURE_MODE=drop", "KICI_EXECUTION_MODE=bare-metal",
 		"KICI_JOB_IMAGE_AGENT=1", "KICI_LABELS=linux,x", "KICI_ORCHESTRATOR_URL=unix:///x", "KICI_RUNTIME_IMAGE=pool", "KICI_SCALER_MANAGED=1",
 		"KICI_WORK_DIR=/.kici/work/agents",
 	}

@@ -146,14 +146,14 @@ func TestRegistryCredentials(t *testing.T) {
 			r.set[keyImage] = enginetest.Busybox
 			b := r.backend("one")
 			s := r.spec(agent1)
-			s.Image = &backend.JobImage{Ref: reg.Ref("private"), Username: "ali", Password: password, Env: map[string]string{"OF_JOB": "1"}}
+			s.Image = &backend.JobImage{Ref: reg.Ref("private"), Username: "ali", Password: password}
 			inst := r.create(b, s)
 			in := r.inspect(agent1)
 			text := fmt.Sprintf("%+v %+v %s", in.Config, in.HostConfig, inst.Launch)
 			if strings.Contains(text, password) {
 				t.Errorf("the password can be seen: %s", text)
 			}
-			if in.Config.Image != reg.Ref("private") || !strings.Contains(text, "OF_JOB=1") || !strings.Contains(text, "KICI_JOB_IMAGE_AGENT=1") {
+			if in.Config.Image != reg.Ref("private") || !strings.Contains(text, "KICI_JOB_IMAGE_AGENT=1") {
 				t.Errorf("it is not the job's image: %s", text)
 			}
 		})
