@@ -18,6 +18,7 @@ const (
 	DefaultGlobalMaxAgents     = 50
 	DefaultMaxConcurrentSpawns = 8
 	DefaultWarmIdleSeconds     = 300
+	DefaultMinFreeDisk         = 1 << 30 // bytes
 )
 
 // Config is a whole, valid scalers.yaml with its fragments.
@@ -41,6 +42,7 @@ type Entry struct {
 	Cap                 ci.Resources
 	WarmPool            WarmPool
 	MachinePool         string
+	MinFreeDisk         int64 // bytes below which it starts nothing
 	LabelSets           []LabelSet
 	Options             backend.Options
 

@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"cmp"
 	"net/url"
 	"regexp"
 	"slices"
@@ -23,7 +24,7 @@ const reservedType = "kubernetes"
 var (
 	entryKeys = []string{
 		"name", "type", "maxAgents", "maxConcurrentSpawns", "labelSets", "orchestratorUrl", "warmPool", "mandatoryLabels",
-		"platform", "roles", "resourceCap", "machinePool",
+		"platform", "roles", "resourceCap", "machinePool", "minFreeDisk",
 	}
 	setKeys = []string{"labels", "resources", "env", "networkPolicy", "backpressureMode"}
 )
@@ -66,6 +67,7 @@ func (l *loader) entry(r reader, f field) Entry {
 	if e.MachinePool != "" && !slices.Contains(l.pools, e.MachinePool) {
 		r.fault(m["machinePool"], "declare it under machinePools", "there is no machine pool %q", e.MachinePool)
 	}
+	e.MinFreeDisk = cmp.Or(r.memory(m["minFreeDisk"]), DefaultMinFreeDisk)
 	if !built {
 		l.sharedSets(r, m["labelSets"])
 		return e

@@ -33,6 +33,7 @@ type Deps struct {
 	// RegistryLogin is what a job gives for the registry of its image; the zero value when it gives nothing. An error is tried again.
 	RegistryLogin func(ctx context.Context, jobID string) (Login, error)
 	Pools         *machinepool.Pools // of this machine
+	FreeDisk      func(folder string) (bytes int64, err error)
 	Settings      Settings
 	Limits        func(orgID string) Limits // what may change while the server runs; nil is what Settings say. It answers at once
 	Env           service.Env
@@ -80,8 +81,9 @@ type managed struct {
 	position int
 	notReady string // why it is not ready, '' when it is
 	prepared bool
-	retryAt  int64 // next attempt to prepare
-	quiet    int64 // since when one that retires has had no agent; 0 when it has
+	retryAt  int64  // next attempt to prepare
+	full     string // why its disk takes no more agents, '' when it does
+	quiet    int64  // since when one that retires has had no agent; 0 when it has
 }
 
 // has reports whether the scaler offers the label set of this key.
@@ -109,6 +111,8 @@ func (m *managed) refuses() string {
 		return "the scaler is retiring"
 	case m.notReady != "":
 		return m.notReady
+	case m.full != "":
+		return m.full
 	}
 	return ""
 }

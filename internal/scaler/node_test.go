@@ -93,8 +93,9 @@ func (r *rig) deps(cfg *Config) Deps {
 		Pools: machinepool.New(machinepool.Options{
 			Dirs: []string{r.pools}, Instance: nodeID, Boot: "boot", Now: func() time.Time { return time.UnixMilli(r.now.Load()) }, Log: slog.New(slog.DiscardHandler),
 		}),
-		Host: backend.Host{NodeID: nodeID, Log: slog.New(slog.DiscardHandler)},
-		URL:  func() string { return "ws://here/ws" },
+		Host:     backend.Host{NodeID: nodeID, Log: slog.New(slog.DiscardHandler)},
+		FreeDisk: func(string) (int64, error) { return 1 << 40, nil },
+		URL:      func() string { return "ws://here/ws" },
 		MintToken: func() (string, string, string) {
 			n := r.tokens.Add(1)
 			return fmt.Sprintf("kat_%d", n), fmt.Sprintf("hash-%d", n), "kat_"

@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -73,7 +74,7 @@ func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
 func (n *Node) row(m *managed) (db.NodePutScalerParams, error) {
 	p := db.NodePutScalerParams{
 		NodeID: n.id, Name: m.id.Name, Type: m.id.Type, Position: int64(m.position), Retiring: m.entry == nil,
-		Ready: m.notReady == "", NotReady: m.notReady,
+		Ready: m.notReady == "" && m.full == "", NotReady: cmp.Or(m.notReady, m.full),
 	}
 	can := m.backend.Capabilities()
 	spec := placement.ScalerSpec{LabelSets: m.offers, MaxConcurrentSpawns: 1, Protections: can.Protections, JobImages: can.JobImages}

@@ -80,6 +80,7 @@ type Capabilities struct {
 	SpawnsOnHost    bool     // its agents use this host's resources
 	SurvivesRestart bool     // its agents outlive the orchestrator process
 	JobImages       bool     // it starts agents in a job's own image (Spec.Image)
+	Volume          string   // a folder of this host on whose disk its agents write; '' when there is none, or it is not known
 	Protections     []string // sentences for the start-up log and scaler status: what is not protected
 }
 

@@ -94,7 +94,17 @@ func (b *Backend) Reload(e backend.Entry) (backend.Backend, error) {
 
 // Capabilities implements backend.Backend.
 func (b *Backend) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Type: Type, SpawnsOnHost: true, SurvivesRestart: true, Protections: b.protections()}
+	return backend.Capabilities{Type: Type, SpawnsOnHost: true, SurvivesRestart: true, Volume: b.volume(), Protections: b.protections()}
+}
+
+// volume is where workspaces are, as far as the folder is there.
+func (b *Backend) volume() string {
+	for dir := b.work; dir != "" && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
+	}
+	return b.root
 }
 
 // protections says plainly what is not protected (BM-3, DESIGN §9).

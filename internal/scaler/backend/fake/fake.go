@@ -24,6 +24,7 @@ type Host struct {
 	OnPrepare func(scaler string) error
 	OnReload  func(backend.Entry) error        // an error is Reload's
 	Start     func(backend.Spec) (stop func()) // runs an agent in this process until stop
+	Volume    string                           // Capabilities.Volume
 
 	mu     sync.Mutex
 	things map[string]*thing
@@ -142,7 +143,7 @@ func (b *Backend) List(context.Context) ([]backend.Instance, error) {
 
 // Capabilities implements backend.Backend.
 func (b *Backend) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Type: Type, SpawnsOnHost: true, SurvivesRestart: true}
+	return backend.Capabilities{Type: Type, SpawnsOnHost: true, SurvivesRestart: true, Volume: b.host.Volume}
 }
 
 // Prepare implements backend.Preparer.
