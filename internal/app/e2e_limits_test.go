@@ -102,7 +102,8 @@ func TestE2ELimitsKeepAJobToItself(t *testing.T) {
 	_, text, _ := strings.Cut(w.log(runID, neighbour.ID, 1), "worst=")
 	worst, err := strconv.Atoi(strings.TrimSpace(text))
 	t.Logf("the neighbour waited at most %d ms, the server answered within %s", worst, slowest)
-	if neighbour.Status != "success" || err != nil || worst > 2000 || slowest > 2*time.Second {
+	const stoodStill = 20 * time.Second // other tests have this machine too; without limits it is minutes
+	if neighbour.Status != "success" || err != nil || time.Duration(worst)*time.Millisecond > stoodStill || slowest > stoodStill {
 		t.Errorf("the neighbour ended %s and waited %d ms, the server answered within %s: %v", neighbour.Status, worst, slowest, err)
 	}
 	if end := w.log(runID, job(d, "bad").ID, 1); !strings.Contains(end, "killed: out of memory (limit 192 MiB)") {

@@ -26,7 +26,7 @@ func TestScalersFollowTheirFile(t *testing.T) {
 	}
 	const one = "version: 1\nscalers:\n  - {name: one, type: bare-metal, allowRoot: true, maxAgents: 2, labelSets: [{labels: [a]}]}\n"
 	write(file, one)
-	s, _ := boot(t, Options{DataDir: filepath.Join(dir, "data"), ScalerConfig: file, ScalerDir: fragments, Log: obs.Discard()})
+	s, _ := boot(t, Options{DataDir: filepath.Join(dir, "data"), ScalerConfig: file, ScalerDir: fragments, Log: obs.Discard(), Tune: func(t *Tuning) { t.Scaler.RetireGrace = 0 }})
 	wait := func(what, want string) {
 		t.Helper()
 		var got string

@@ -78,7 +78,7 @@ func serve(text string) int {
 
 func (r serverRole) tune(t *app.Tuning) {
 	if r.SmallDisk {
-		t.DiskFail, t.DiskWarn = 1, 1
+		t.DiskFail, t.DiskWarn, t.Scaler.MinFreeDisk = 1, 1, 0
 	}
 	if r.Grace > 0 {
 		t.Dispatch.RecoveryGrace = r.Grace

@@ -18,7 +18,6 @@ const (
 	DefaultGlobalMaxAgents     = 50
 	DefaultMaxConcurrentSpawns = 8
 	DefaultWarmIdleSeconds     = 300
-	DefaultMinFreeDisk         = 1 << 30 // bytes
 )
 
 // Config is a whole, valid scalers.yaml with its fragments.
@@ -42,7 +41,7 @@ type Entry struct {
 	Cap                 ci.Resources
 	WarmPool            WarmPool
 	MachinePool         string
-	MinFreeDisk         int64 // bytes below which it starts nothing
+	MinFreeDisk         int64 // bytes below which it starts nothing; 0 is Settings.MinFreeDisk
 	LabelSets           []LabelSet
 	Options             backend.Options
 

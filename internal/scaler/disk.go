@@ -1,6 +1,7 @@
 package scaler
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dustin/go-humanize"
@@ -21,7 +22,7 @@ func (n *Node) lookAtDisks() {
 			if err != nil {
 				n.log.Debug("measure free space", "scaler", id.Name, "folder", folder, "err", err)
 			} else {
-				m.full = fullDisk(folder, free, m.entry.MinFreeDisk, was != "")
+				m.full = fullDisk(folder, free, cmp.Or(m.entry.MinFreeDisk, n.d.Settings.MinFreeDisk), was != "")
 			}
 		}
 		if (m.full == "") != (was == "") {

@@ -43,7 +43,7 @@ func TestScalerWithoutDisk(t *testing.T) {
 	r.want("a", "online")
 	r.want("b", "gone/withdrawn")
 	rows, err := r.st.Read().NodeScalers(t.Context(), nodeID)
-	if err != nil || rows[0].Ready || !strings.Contains(rows[0].NotReady, "the disk of /agents has 100 MiB free, and minFreeDisk is 1.0 GiB") {
+	if err != nil || rows[0].Ready || !strings.Contains(rows[0].NotReady, "the disk of /agents has 100 MiB free, and minFreeDisk is 256 MiB") {
 		t.Errorf("%+v %v", rows, err)
 	}
 	free, failed = 0, errors.New("no such folder") // what cannot be measured is no problem

@@ -1,7 +1,6 @@
 package scaler
 
 import (
-	"cmp"
 	"net/url"
 	"regexp"
 	"slices"
@@ -67,7 +66,7 @@ func (l *loader) entry(r reader, f field) Entry {
 	if e.MachinePool != "" && !slices.Contains(l.pools, e.MachinePool) {
 		r.fault(m["machinePool"], "declare it under machinePools", "there is no machine pool %q", e.MachinePool)
 	}
-	e.MinFreeDisk = cmp.Or(r.memory(m["minFreeDisk"]), DefaultMinFreeDisk)
+	e.MinFreeDisk = r.memory(m["minFreeDisk"])
 	if !built {
 		l.sharedSets(r, m["labelSets"])
 		return e

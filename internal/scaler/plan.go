@@ -159,7 +159,7 @@ func (e *Entry) values() map[string]value {
 	out := map[string]value{
 		"maxAgents": plain(fmt.Sprint(e.MaxAgents)), "maxConcurrentSpawns": plain(fmt.Sprint(e.MaxConcurrentSpawns)), "orchestratorUrl": plain(e.URL),
 		"mandatoryLabels": plain(strings.Join(e.Mandatory, ",")), "platform": plain(strings.Trim(e.Platform.OS+"/"+e.Platform.Arch, "/")),
-		"roles": plain(cmp.Or(strings.Join(e.Roles, ","), "none")), "resourceCap": plain(capText(e.Cap)), "machinePool": plain(e.MachinePool), "minFreeDisk": plain(humanize.IBytes(uint64(max(e.MinFreeDisk, 0)))),
+		"roles": plain(cmp.Or(strings.Join(e.Roles, ","), "none")), "resourceCap": plain(capText(e.Cap)), "machinePool": plain(e.MachinePool), "minFreeDisk": plain(capText(ci.Resources{MemBytes: e.MinFreeDisk})),
 	}
 	if w := e.WarmPool; w.Enabled {
 		out["warmPool"] = plain(fmt.Sprintf("%d agents, surplus idle for %d s", w.Size, w.IdleSeconds))

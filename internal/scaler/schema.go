@@ -56,7 +56,7 @@ func entryProperties(k backend.Kind) object {
 		"roles":           list(object{"enum": []string{"builder", "init-runner", "all"}}),
 		"resourceCap":     about(capSchema(), "cap on the sum of what this scaler's agents have reserved"),
 		"machinePool":     about(name(), "one of machinePools"),
-		"minFreeDisk":     about(memory(), "free space of its agents' disk below which it starts nothing; 1g when it is not given"),
+		"minFreeDisk":     about(memory(), "free space of its agents' disk below which it starts nothing; 256m when it is not given"),
 	}
 }
 

@@ -17,6 +17,7 @@ type Settings struct {
 	BackoffMax      time.Duration // KICI_SCALER_PROVISION_BACKOFF_MAX_MS, at least the base
 	Interval        time.Duration // KICI_SCALER_PENDING_SWEEP_INTERVAL_MS: between two looks when nothing happens
 	DeleteTimeout   time.Duration // bounds one Delete
+	MinFreeDisk     int64         // bytes on the disk of a scaler's agents below which it starts nothing, where its entry says no other
 	RetireGrace     time.Duration // for how long a retired scaler's host is still looked at when its last agent is gone
 }
 
@@ -25,7 +26,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		SpawnTimeout: 5 * time.Minute, RegisterTimeout: 5 * time.Minute, TokenTTL: time.Hour,
 		BackoffBase: 30 * time.Second, BackoffMax: 15 * time.Minute,
-		Interval: 10 * time.Second, DeleteTimeout: time.Minute, RetireGrace: 10 * time.Minute,
+		Interval: 10 * time.Second, DeleteTimeout: time.Minute, RetireGrace: 10 * time.Minute, MinFreeDisk: 256 << 20,
 	}
 }
 

@@ -20,7 +20,7 @@ func TestOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	const d = 10 * time.Minute
-	want := Settings{SpawnTimeout: d, RegisterTimeout: d, TokenTTL: d, BackoffBase: d, BackoffMax: d, Interval: d, DeleteTimeout: time.Minute, RetireGrace: 10 * time.Minute}
+	want := Settings{SpawnTimeout: d, RegisterTimeout: d, TokenTTL: d, BackoffBase: d, BackoffMax: d, Interval: d, DeleteTimeout: time.Minute, RetireGrace: 10 * time.Minute, MinFreeDisk: 256 << 20}
 	if s != want {
 		t.Errorf("got %+v", s)
 	}
