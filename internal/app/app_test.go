@@ -119,8 +119,14 @@ func TestSurfaces(t *testing.T) {
 	if code, body := get(t, s.URL()+"/api/v1/admin/runs", "Authorization", "Bearer "+s.AdminToken()); code != 200 {
 		t.Errorf("runs with the token: %d %s", code, body)
 	}
-	if _, body := get(t, s.URL()+"/metrics"); !strings.Contains(body, "kici_orch_cluster_is_leader") || !strings.Contains(body, "kici_orch_scaler_cpus_used") {
-		t.Error("metrics are missing")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // those of scalers come with the node's first look
+		_, body := get(t, s.URL()+"/metrics")
+		if strings.Contains(body, "kici_orch_cluster_is_leader") && strings.Contains(body, "kici_orch_scaler_cpus_used") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("metrics are missing")
+		}
 	}
 	if s.state.set("database"); true {
 		if code, body := get(t, s.URL()+"/ready"); code != 503 || !strings.Contains(body, `"failing":"database"`) {
