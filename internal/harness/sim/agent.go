@@ -12,6 +12,7 @@ import (
 	"github.com/kici-go/kici/internal/agent"
 	"github.com/kici-go/kici/internal/agent/job"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // agentProcess is the real agent (internal/agent) with a script for its jobs, or a liar. It dies, hangs and is cut off as its seed says.
@@ -41,7 +42,7 @@ func (a *agentProcess) run() {
 	a.mu.Unlock()
 	defer cancel()
 	d := w.seed.dice("agent " + a.actor)
-	if sleep(ctx, d.between(5*time.Millisecond, 400*time.Millisecond)) != nil || a.dead.Load() {
+	if service.Sleep(ctx, d.between(5*time.Millisecond, 400*time.Millisecond)) != nil || a.dead.Load() {
 		return
 	}
 	lies := false

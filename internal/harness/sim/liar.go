@@ -7,6 +7,7 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/link"
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -44,7 +45,7 @@ func (a *agentProcess) lie(ctx context.Context) error {
 	}
 	w.trace.add("agent %s is a liar", a.actor)
 	go func() { // it does not lie for ever
-		if sleep(ctx, quick(90*time.Second)) == nil {
+		if service.Sleep(ctx, quick(90*time.Second)) == nil {
 			stop()
 		}
 	}()
@@ -103,7 +104,7 @@ func (l *liar) tell(d wire.JobDispatch) {
 	if story == 0 { // says nothing
 		return
 	}
-	pause := func() bool { return sleep(l.ctx, l.d.between(time.Millisecond, 4*time.Second)) == nil }
+	pause := func() bool { return service.Sleep(l.ctx, l.d.between(time.Millisecond, 4*time.Second)) == nil }
 	if story == 1 { // refuses, and does it all the same
 		l.link.Send(wire.TypeJobReject, wire.JobReject{RunID: d.RunID, JobID: d.JobID, Attempt: d.Attempt, Reason: "busy"})
 	} else {

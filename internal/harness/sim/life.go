@@ -17,6 +17,7 @@ import (
 	"github.com/kici-go/kici/internal/app"
 	"github.com/kici-go/kici/internal/ingress"
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/store"
 )
@@ -242,7 +243,7 @@ func (p *pause) wait(ctx context.Context, h uint64) error {
 	if p == nil || !time.Now().Before(p.until) {
 		return nil
 	}
-	return sleep(ctx, time.Until(p.until)+upTo(h, time.Second))
+	return service.Sleep(ctx, time.Until(p.until)+upTo(h, time.Second))
 }
 
 // newID is a UUIDv7 of the life's own clock and chance.
@@ -279,7 +280,7 @@ func (l *life) enter(ctx context.Context) error {
 		return errDead
 	}
 	if until := w.plan.partition(w, l); time.Now().Before(until) {
-		if err := sleep(ctx, min(time.Until(until), 5*time.Second)); err != nil {
+		if err := service.Sleep(ctx, min(time.Until(until), 5*time.Second)); err != nil {
 			return err
 		}
 		if time.Now().Before(until) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/fake"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // machine is the host of one node: agents on it outlive the server that started them.
@@ -109,7 +110,7 @@ func (b *faultyBackend) Create(ctx context.Context, s backend.Spec) (backend.Ins
 		b.m.belated(b.Backend, s, quick(3*time.Second)+upTo(h>>8, 40*time.Second))
 		return backend.Instance{}, fmt.Errorf("the machine did not answer: %w", backend.ErrInfra)
 	case kind >= 8 && kind < 14:
-		if err := sleep(ctx, upTo(h>>8, 25*time.Second)); err != nil {
+		if err := service.Sleep(ctx, upTo(h>>8, 25*time.Second)); err != nil {
 			return backend.Instance{}, err
 		}
 		if err := b.alive(); err != nil {
@@ -170,7 +171,7 @@ func (b *faultyBackend) Delete(ctx context.Context, r backend.Ref) error {
 			<-ctx.Done()
 			return ctx.Err()
 		case 7, 8, 9:
-			if err := sleep(ctx, upTo(h>>8, 15*time.Second)); err != nil {
+			if err := service.Sleep(ctx, upTo(h>>8, 15*time.Second)); err != nil {
 				return err
 			}
 		case 10, 11: // done, but the answer is lost

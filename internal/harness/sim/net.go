@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/kici-go/kici/internal/service"
 )
 
 // network joins the actors. A connection is a pair of ends with a queue each way: what is written arrives later, in order, unless the
@@ -102,11 +104,11 @@ func (n *network) dial(ctx context.Context, actor, addr string, sent func()) (ne
 	wait := time.Until(n.stalled[actor])
 	n.mu.Unlock()
 	if wait > 0 { // what is sent gets nowhere for so long
-		if err := sleep(ctx, wait); err != nil {
+		if err := service.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
-	if err := sleep(ctx, n.w.latency("dial "+name, 0)); err != nil {
+	if err := service.Sleep(ctx, n.w.latency("dial "+name, 0)); err != nil {
 		return nil, err
 	}
 	l := n.find(port, name)
@@ -388,14 +390,3 @@ func (e *end) SetDeadline(t time.Time) error    { return e.SetReadDeadline(t) }
 func (e *end) SetWriteDeadline(time.Time) error { return nil }
 
 func (e *end) String() string { return fmt.Sprintf("%s (%s)", e.name, e.actor) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}

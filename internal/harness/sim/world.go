@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/source"
 	"github.com/kici-go/kici/internal/source/sourcetest"
 	"github.com/kici-go/kici/internal/store"
@@ -256,7 +257,7 @@ func (w *world) latency(way string, n uint64) time.Duration {
 // later does something after a while, unless ctx ends or faults are over before.
 func (w *world) later(ctx context.Context, d time.Duration, do func()) {
 	w.others.Go(func() {
-		if sleep(ctx, d) == nil && w.faulty() {
+		if service.Sleep(ctx, d) == nil && w.faulty() {
 			do()
 		}
 	})
@@ -335,7 +336,7 @@ func (r *repository) Files(ctx context.Context, sha string) ([]source.File, erro
 	if r.w.faulty() && h>>42%100 < 6 {
 		wait = quick(15*time.Second) + upTo(h, 25*time.Second)
 	}
-	if err := sleep(ctx, wait); err != nil {
+	if err := service.Sleep(ctx, wait); err != nil {
 		return nil, err
 	}
 	if r.w.faulty() && h>>32%100 < 10 {
@@ -347,7 +348,7 @@ func (r *repository) Files(ctx context.Context, sha string) ([]source.File, erro
 // Resolve implements source.Source.
 func (r *repository) Resolve(ctx context.Context, ref string) (source.Commit, error) {
 	h := r.w.seed.at("resolve "+r.name, r.n.Add(1))
-	if err := sleep(ctx, time.Millisecond+upTo(h, 5*time.Millisecond)); err != nil {
+	if err := service.Sleep(ctx, time.Millisecond+upTo(h, 5*time.Millisecond)); err != nil {
 		return source.Commit{}, err
 	}
 	if r.w.faulty() && h>>32%100 < 25 {

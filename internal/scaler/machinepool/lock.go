@@ -47,7 +47,7 @@ func lock(ctx context.Context, pool string) (unlock func(), err error) {
 		case try == lockTries:
 			return nil, fmt.Errorf("the pool %s is locked by somebody else", filepath.Base(pool))
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := service.Sleep(ctx, pause); err != nil {
 			return nil, err
 		}
 		pause = min(2*pause, longestWait)
@@ -65,15 +65,4 @@ func takeDirectory(dir string) error {
 		return os.Chtimes(dir, now, now)
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

@@ -4,10 +4,7 @@ package baremetal
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -45,42 +42,13 @@ func (b *Backend) prepareProgram() error {
 		return nil
 	}
 	path := filepath.Join(b.work, ".bin", "kici")
-	if err := copyProgram(b.host.Binary, path); err != nil {
+	if err := backend.CopyProgram(b.host.Binary, path, 0o711); err != nil {
 		return fmt.Errorf("copy the agent executable to where %s can reach it: %w", b.user.name, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.program = path
 	return nil
-}
-
-// copyProgram keeps a copy of the executable, renewed when the original has changed.
-func copyProgram(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if have, err := os.Stat(to); err == nil && have.Size() == info.Size() && have.ModTime().Equal(info.ModTime()) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o711); err != nil {
-		return err
-	}
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(to+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	err = errors.Join(err, dst.Chmod(0o755), dst.Close())
-	if err == nil {
-		err = errors.Join(os.Chtimes(to+".tmp", info.ModTime(), info.ModTime()), os.Rename(to+".tmp", to))
-	}
-	return err
 }
 
 var (

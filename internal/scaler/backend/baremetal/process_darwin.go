@@ -82,12 +82,6 @@ func (p *process) gone() bool {
 	return true
 }
 
-func (p *process) exit() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.detail
-}
-
 // signal sends to the process group that the process leads, unless its exit was seen (BM-17).
 func (p *process) signal(sig unix.Signal) error {
 	if p.gone() {
@@ -98,19 +92,6 @@ func (p *process) signal(sig unix.Signal) error {
 		return nil
 	}
 	return err
-}
-
-// wait waits for the exit, at most d.
-func (p *process) wait(d time.Duration, stop <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return true
-	case <-timer.C:
-	case <-stop:
-	}
-	return p.gone()
 }
 
 func (p *process) close() { close(p.quit) }

@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/service"
 )
 
 // process is one identified process: its pidfd was opened, and then its start time was found to be the expected one, so the
@@ -109,12 +110,6 @@ func (p *process) gone() bool {
 	return gone
 }
 
-func (p *process) exit() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.detail
-}
-
 // pidfdProcessGroup is PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9).
 const pidfdProcessGroup = 1 << 2
 
@@ -145,19 +140,6 @@ func (p *process) signal(sig unix.Signal) error {
 	return sent
 }
 
-// wait waits for the exit, at most d.
-func (p *process) wait(d time.Duration, stop <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return true
-	case <-timer.C:
-	case <-stop:
-	}
-	return p.gone()
-}
-
 func (p *process) close() { _ = p.file.Close() }
 
 // startTime reads field 22 of /proc/<pid>/stat: clock ticks after boot. A process that is only a corpse has none.
@@ -176,9 +158,8 @@ func startTime(pid int) (uint64, error) {
 
 // bootID names this boot of the machine.
 func bootID() (string, error) {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("read boot id: %w", err)
+	if id := service.BootID(); id != "" {
+		return id, nil
 	}
-	return strings.TrimSpace(string(data)), nil
+	return "", errors.New("read boot id: there is none in /proc")
 }

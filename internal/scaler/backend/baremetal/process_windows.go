@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -80,25 +79,6 @@ func (p *process) gone() bool {
 	p.exited = true
 	close(p.done)
 	return true
-}
-
-func (p *process) exit() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.detail
-}
-
-// wait waits for the exit, at most d.
-func (p *process) wait(d time.Duration, stop <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return true
-	case <-timer.C:
-	case <-stop:
-	}
-	return p.gone()
 }
 
 func (p *process) close() {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/service"
 )
 
 // Where an agent had no cgroup, what it left behind is found by the mark in its environment. Every process found is stopped at
@@ -100,7 +102,7 @@ func exited(fd int) bool {
 func awaitExits(ctx context.Context, fds map[int]int) error {
 	for pid, fd := range fds {
 		for pause := time.Millisecond; !exited(fd); pause = min(2*pause, 50*time.Millisecond) {
-			if err := sleep(ctx, pause); err != nil {
+			if err := service.Sleep(ctx, pause); err != nil {
 				return fmt.Errorf("process %d does not die: %w", pid, err)
 			}
 		}
@@ -111,15 +113,4 @@ func awaitExits(ctx context.Context, fds map[int]int) error {
 		}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

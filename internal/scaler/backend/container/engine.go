@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -99,42 +98,13 @@ func (g *engine) program() error {
 		return nil
 	}
 	to := filepath.Join(g.host.Dir, "agent-program", "kici")
-	if err := copyProgram(g.host.Binary, to); err != nil {
+	if err := backend.CopyProgram(g.host.Binary, to, 0o700); err != nil {
 		return fmt.Errorf("copy the agent's program to where containers may execute it: %w", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.binary = to
 	return nil
-}
-
-// copyProgram keeps a copy of an executable that everybody may execute, renewed when the original has changed.
-func copyProgram(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if have, err := os.Stat(to); err == nil && have.Size() == info.Size() && have.ModTime().Equal(info.ModTime()) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return err
-	}
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.CreateTemp(filepath.Dir(to), "kici-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(dst.Name()) }() // of a copy that came to nothing
-	_, err = io.Copy(dst, src)
-	if err = errors.Join(err, dst.Chmod(0o755), dst.Close()); err != nil {
-		return err
-	}
-	return errors.Join(os.Chtimes(dst.Name(), info.ModTime(), info.ModTime()), os.Rename(dst.Name(), to))
 }
 
 // Close implements backend.Closer.
