@@ -69,7 +69,7 @@ func (b *Backend) Reload(e backend.Entry) (backend.Backend, error) { return b.co
 // Capabilities implements backend.Backend.
 func (b *Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Type: Type, SpawnsOnHost: b.at.local(), SurvivesRestart: true, JobImages: true, Protections: b.protections(),
+		Type: Type, SpawnsOnHost: b.at.local(), SurvivesRestart: true, JobImages: true, Volume: b.volume(), Protections: b.protections(),
 	}
 }
 

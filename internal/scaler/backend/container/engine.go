@@ -35,6 +35,7 @@ type engine struct {
 	podman  bool   // what the engine says it is
 	binary  string // the agent's program on this host
 	copied  bool   // the engine has other files than this process: what an agent needs is copied into it
+	root    string // folder of the engine's images and containers on this host; '' when it is elsewhere, or not known
 	network bridge // of isolated agents; zero until it is fenced
 	locks   map[string]*agentLock
 	pulls   map[string]*agentLock // by image
@@ -82,10 +83,39 @@ func (g *engine) meet(ctx context.Context) error {
 	for _, c := range v.Components {
 		podman = podman || strings.Contains(c.Name, "Podman")
 	}
+	root := g.findRoot(ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.podman = podman
+	g.podman, g.root = podman, root
 	return nil
+}
+
+// findRoot asks where the engine keeps what it has. Only a folder that is here can be measured; an engine that does not say, or that sees
+// other files, has none.
+func (g *engine) findRoot(ctx context.Context) string {
+	if !g.at.local() {
+		return ""
+	}
+	info, err := g.api.Info(ctx)
+	if err != nil {
+		g.log.Debug("ask the engine for its folder", "err", err)
+		return ""
+	}
+	if st, err := os.Stat(info.Root); err != nil || !st.IsDir() || !filepath.IsAbs(info.Root) {
+		g.log.Debug("the engine's folder is not on this machine: its disk is not looked at", "folder", info.Root, "err", err)
+		return ""
+	}
+	return info.Root
+}
+
+// volume is the engine's folder, as long as nothing shows that the engine has other files than this process.
+func (g *engine) volume() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.copied {
+		return ""
+	}
+	return g.root
 }
 
 // program sees to it that every user can execute the agent's program: containers have other users than this machine.

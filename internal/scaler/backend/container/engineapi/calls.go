@@ -25,6 +25,16 @@ func (c *Client) Version(ctx context.Context) (v system.VersionResponse, err err
 	return v, c.get(ctx, "/version", nil, &v)
 }
 
+// Info is what this package's user needs to know of an engine's settings.
+type Info struct {
+	Root string `json:"DockerRootDir"` // folder of its images and containers, as the engine sees it
+}
+
+// Info asks for the engine's settings.
+func (c *Client) Info(ctx context.Context) (i Info, err error) {
+	return i, c.get(ctx, "/info", nil, &i)
+}
+
 // NewContainer is what a container is made of.
 type NewContainer struct {
 	Name   string

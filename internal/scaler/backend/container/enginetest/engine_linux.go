@@ -24,9 +24,10 @@ type Engine struct {
 	TCP    string // the same API at an address, for what looks like an engine elsewhere; '' where it has none
 	API    *client.Client
 
-	cmd  *exec.Cmd
-	dir  string
-	exit chan error
+	cmd   *exec.Cmd
+	dir   string
+	exit  chan error
+	extra []string // further arguments of dockerd
 }
 
 var engines = struct {
@@ -44,6 +45,60 @@ func Each(t *testing.T, run func(t *testing.T, e *Engine)) {
 // Get starts an engine, once for the whole binary. Where it cannot be, the test is skipped, or fails if KICI_TEST_REQUIRE names it.
 func Get(t *testing.T, name string) *Engine {
 	t.Helper()
+	require(t, name)
+	engines.mu.Lock()
+	defer engines.mu.Unlock()
+	if e := engines.known[name]; e != nil {
+		return e
+	}
+	e, err := start(&Engine{Name: name, dir: filepath.Join(os.Getenv(dirVariable), name)})
+	if err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	engines.known[name] = e
+	return e
+}
+
+// OnSmallDisk starts an engine whose images and containers are on a file system of their own of this size ("64m"), until the test ends.
+// Its containers have no network.
+func OnSmallDisk(t *testing.T, name, size string) *Engine {
+	t.Helper()
+	require(t, name)
+	dir, err := os.MkdirTemp(os.Getenv(dirVariable), "small-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{Name: name, dir: dir, extra: []string{"--bridge", "none", "--iptables=false"}}
+	if err := os.MkdirAll(e.Root(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", e.Root(), "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("SKIPPED: cannot mount a tmpfs here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(e.Root(), syscall.MNT_DETACH) })
+	if _, err := start(e); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		_ = e.API.Close()
+	})
+	return e
+}
+
+// Root is the folder in which the engine has its images and containers.
+func (e *Engine) Root() string {
+	if e.Name == "podman" {
+		return filepath.Join(e.dir, "root")
+	}
+	return filepath.Join(e.dir, "data")
+}
+
+// require skips the test where there can be no such engine, or fails it if KICI_TEST_REQUIRE names it.
+func require(t *testing.T, name string) {
+	t.Helper()
 	why := ""
 	switch program := programs[name]; {
 	case os.Getenv(roleVariable) != roleTest:
@@ -59,27 +114,15 @@ func Get(t *testing.T, name string) *Engine {
 		}
 		t.Skip(why)
 	}
-	engines.mu.Lock()
-	defer engines.mu.Unlock()
-	if e := engines.known[name]; e != nil {
-		return e
-	}
-	e, err := start(name)
-	if err != nil {
-		t.Fatalf("start %s: %v", name, err)
-	}
-	engines.known[name] = e
-	return e
 }
 
 var programs = map[string]string{"docker": "dockerd", "podman": "podman"}
 
-func start(name string) (*Engine, error) {
-	e := &Engine{Name: name, dir: filepath.Join(os.Getenv(dirVariable), name)}
+func start(e *Engine) (*Engine, error) {
 	if err := os.MkdirAll(e.dir, 0o755); err != nil {
 		return nil, err
 	}
-	e.Socket = filepath.Join(e.dir, name+".sock")
+	e.Socket = filepath.Join(e.dir, e.Name+".sock")
 	var err error
 	if e.API, err = client.New(client.WithHost("unix://" + e.Socket)); err != nil {
 		return nil, err
@@ -183,9 +226,10 @@ func (e *Engine) docker() (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	return exec.CommandContext(context.Background(), "dockerd",
-		"--config-file", config, "-H", "unix://"+e.Socket, "-H", e.TCP, "--tls=false", "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
-		"-p", filepath.Join(e.dir, "pid"), "--storage-driver", "overlay2", "--exec-opt", "native.cgroupdriver=cgroupfs", "--live-restore"), nil
+	return exec.CommandContext(context.Background(), "dockerd", append([]string{
+		"--config-file", config, "-H", "unix://" + e.Socket, "-H", e.TCP, "--tls=false", "--data-root", e.Root(), "--exec-root", filepath.Join(e.dir, "exec"),
+		"-p", filepath.Join(e.dir, "pid"), "--storage-driver", "overlay2", "--exec-opt", "native.cgroupdriver=cgroupfs", "--live-restore",
+	}, e.extra...)...), nil
 }
 
 func (e *Engine) podman() (*exec.Cmd, error) {
@@ -193,7 +237,7 @@ func (e *Engine) podman() (*exec.Cmd, error) {
 	files := map[string]string{
 		"containers.conf": fmt.Sprintf("[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"runc\"\ntmp_dir = %q\n"+
 			"[containers]\ndefault_ulimits = [\"nofile=4096:4096\",\"nproc=4096:4096\"]\n[network]\nnetwork_backend = \"netavark\"\nnetwork_config_dir = %q\n", at("tmp"), at("networks")),
-		"storage.conf":    fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", at("root"), at("runroot")),
+		"storage.conf":    fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n", e.Root(), at("runroot")),
 		"registries.conf": "unqualified-search-registries = [\"docker.io\"]\n[[registry]]\nlocation = \"127.0.0.1:5000\"\ninsecure = true\n",
 		"policy.json":     `{"default":[{"type":"insecureAcceptAnything"}]}`,
 	}
