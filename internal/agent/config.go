@@ -45,6 +45,7 @@ type Config struct {
 	StepTimeout     time.Duration // KICI_DEFAULT_STEP_TIMEOUT_MS
 	ReconnectWindow time.Duration // KICI_RECONNECT_WINDOW_MS: how long an agent without work waits for its orchestrator; 0 for ever
 	MaxLogBytes     int64         // KICI_MAX_LOG_SIZE_BYTES, of one job
+	MinFreeDisk     int64         // KICI_MIN_FREE_DISK_BYTES: below it a job is warned about its disk; 0 for never
 
 	Environ    []string // what steps inherit from the machine
 	Executable string   // what "kici" is inside a step; "" is this program
@@ -80,6 +81,7 @@ const (
 	defaultJobHeartbeat    = 60 * time.Second
 	defaultReconnectWindow = 60 * time.Second // of managed agents
 	defaultTermPatience    = 10 * time.Second
+	defaultMinFreeDisk     = 256 << 20
 )
 
 // known are the names an agent may find in its environment: its own, those of AG-1 that belong to parts which are not
@@ -88,7 +90,7 @@ var known = []string{
 	"KICI_ORCHESTRATOR_URL", "KICI_AGENT_ID", "KICI_LABELS", "KICI_PROPERTIES", "KICI_ROLES", "KICI_PORT", "KICI_AGENT_TOKEN",
 	"KICI_AGENT_TOKEN_FILE", "KICI_AGENT_TOKEN_FD", "KICI_CLAIM_CODE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT",
 	"KICI_SCALER_PENDING_DISPATCH_TIMEOUT", "KICI_EXECUTION_MODE", "KICI_BACKPRESSURE_MODE", "KICI_JOB_HEARTBEAT_INTERVAL_MS",
-	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_MAX_LOG_SIZE_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
+	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_MAX_LOG_SIZE_BYTES", "KICI_MIN_FREE_DISK_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
 	"KICI_CONCURRENCY_WAIT_TIMEOUT_MS", "KICI_RUNTIME_IMAGE", "KICI_JOB_IMAGE_AGENT", "KICI_WORK_DIR", "KICI_RECONNECT_WINDOW_MS",
 	"KICI_LOG_LEVEL", "KICI_LOG_FORMAT", "KICI_TRUSTED_ENV", "KICI_AGENT_DIR", markName,
 
@@ -144,6 +146,7 @@ func ConfigFromEnv(environ []string, others ...string) (Config, error) {
 		JobHeartbeat:   e.ms("KICI_JOB_HEARTBEAT_INTERVAL_MS", defaultJobHeartbeat),
 		StepTimeout:    e.ms("KICI_DEFAULT_STEP_TIMEOUT_MS", job.DefaultStepTimeout),
 		MaxLogBytes:    e.number("KICI_MAX_LOG_SIZE_BYTES", wire.MaxJobLogBytes),
+		MinFreeDisk:    e.number("KICI_MIN_FREE_DISK_BYTES", defaultMinFreeDisk),
 	}
 	window := time.Duration(0)
 	if c.Managed {

@@ -22,7 +22,7 @@ func TestConfigFromEnv(t *testing.T) {
 	c, err := ConfigFromEnv([]string{
 		"KICI_ORCHESTRATOR_URL=ws://x/ws", "KICI_AGENT_ID=a", "KICI_LABELS=Linux, big,,linux", "KICI_PROPERTIES=a=1, b=x=y",
 		"KICI_SCALER_MANAGED=1", "KICI_SCALER_IDLE_TIMEOUT=7000", "KICI_AGENT_TOKEN_FD=3", "KICI_PORT=0", "KICI_OUTPUT=/x",
-		"HOME=/h", "SECRET_THING=1", "KICI_EXECUTION_MODE=bare-metal", "KICI_AGENT_MARK=m",
+		"HOME=/h", "SECRET_THING=1", "KICI_EXECUTION_MODE=bare-metal", "KICI_AGENT_MARK=m", "KICI_MIN_FREE_DISK_BYTES=1048576",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestConfigFromEnv(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"a": "1", "b": "x=y"}, c.Properties); d != "" {
 		t.Error(d)
 	}
-	if !c.Managed || c.IdleTimeout != 7*time.Second || c.TokenFD != 3 || c.PendingTimeout != time.Minute || c.ReconnectWindow != time.Minute || !c.Process {
+	if !c.Managed || c.IdleTimeout != 7*time.Second || c.TokenFD != 3 || c.PendingTimeout != time.Minute || c.ReconnectWindow != time.Minute || !c.Process || c.MinFreeDisk != 1<<20 {
 		t.Errorf("%+v", c)
 	}
 	if d := cmp.Diff([]string{"HOME=/h", "SECRET_THING=1", "KICI_AGENT_MARK=m"}, c.Environ); d != "" {
@@ -45,6 +45,9 @@ func TestConfigFromEnv(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"HOME=/h", "LC_TIME=C", "PATH=/bin"}, c.Environ); d != "" {
 		t.Error(d)
+	}
+	if c.MinFreeDisk != 256<<20 {
+		t.Errorf("a static agent's floor is %d", c.MinFreeDisk)
 	}
 	if c.ReconnectWindow != 0 {
 		t.Errorf("a static agent waits %s", c.ReconnectWindow)

@@ -106,7 +106,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	defer func() { cancel(); <-posted; sp.Close() }()
 	host, _ := os.Hostname()
 	j := cfg.Perform(job.Config{
-		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout,
+		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout, MinFreeDisk: cfg.MinFreeDisk,
 		Source:    func(ctx context.Context) (io.ReadCloser, error) { return t.agent.link.FetchSource(ctx, spec.JobID) },
 		Exclusive: cfg.Process, JobImage: cfg.JobImage, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
 	})

@@ -1,6 +1,10 @@
 package app
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/kici-go/kici/internal/service"
+)
 
 // Limits of the free space where the data directory is (OBS-6, XC-151).
 const (
@@ -14,7 +18,7 @@ type diskState struct{ last atomic.Pointer[string] }
 // look measures the free space, refreshes the metric, and says what it means. A change is logged once. What cannot be measured is no
 // problem: the writes themselves will tell.
 func (s *Server) lookAtDisk() string {
-	free, err := freeBytes(s.data.Path())
+	free, err := service.FreeDisk(s.data.Path())
 	if err != nil {
 		s.log.Debug("measure free space", "component", "app", "err", err)
 		return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/kici-go/kici/internal/diagnose"
 	"github.com/kici-go/kici/internal/scaler"
 	"github.com/kici-go/kici/internal/secret"
+	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -91,7 +92,7 @@ func judgeDisk(dir string, free int64, l diskLimits) diagnose.Finding {
 const fewInodes = 5
 
 func lookAtHostDisk(dir string) diagnose.Finding {
-	free, err := freeBytes(dir)
+	free, err := service.FreeDisk(dir)
 	if err != nil {
 		return diagnose.Skipped("%s is not there", dir)
 	}

@@ -97,7 +97,7 @@ func (s *Server) openNode(context.Context) error {
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
 			AgentSocket: s.agentSocket,
 		},
-		RegistryLogin: s.registryLogin, FreeDisk: freeBytes,
+		RegistryLogin: s.registryLogin, FreeDisk: service.FreeDisk,
 		Pools: machinepool.New(machinepool.Options{
 			Dirs: machinepool.Directories(s.o.MachineLedgerDir, os.Getenv), Instance: s.data.InstanceID(), Boot: service.BootID(), Now: s.env.Now, Log: s.log,
 		}),

@@ -7,6 +7,7 @@ import (
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/api/read"
 	"github.com/kici-go/kici/internal/diagnose"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // selfChecks are what the server asks itself (OBS-6).
@@ -61,7 +62,7 @@ func (s *Server) checkListener(context.Context) diagnose.Finding {
 }
 
 func (s *Server) checkDisk(context.Context) diagnose.Finding {
-	free, err := freeBytes(s.data.Path())
+	free, err := service.FreeDisk(s.data.Path())
 	if err != nil {
 		return diagnose.Skipped("the free space cannot be measured: %v", err)
 	}

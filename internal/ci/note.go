@@ -16,11 +16,12 @@ const (
 	NoteReleased    = "released"      // a person let a held run or job go on
 	NoteChainEnded  = "chain_ended"   // its end tells nobody: the chain of runs that start each other is too long
 	NoteRefused     = "refused"       // its agent's network policy refused connections
+	NoteDiskLow     = "disk_low"      // the disk that its agent works on is almost full
 	NoteDropped     = "dropped"       // it has more notes than are kept
 )
 
 // NoteKinds is every kind, for tests and docs.
 var NoteKinds = []string{
 	NoteCancelAsked, NoteForced, NoteSuperseded, NoteHeld, NotePromoted, NoteLinkLost, NoteLinkBack, NoteRequeued, NoteJobsAdded,
-	NoteTimedOut, NoteReleased, NoteChainEnded, NoteRefused, NoteDropped,
+	NoteTimedOut, NoteReleased, NoteChainEnded, NoteRefused, NoteDiskLow, NoteDropped,
 }

@@ -15,6 +15,7 @@ type metrics struct {
 	cpus, memory *prometheus.GaugeVec
 	failures     *prometheus.CounterVec
 	reloads      *prometheus.CounterVec
+	diskFree     *prometheus.GaugeVec
 
 	warmTarget, warmReady, warmInFlight *prometheus.GaugeVec
 	warmSpawns, warmReaped              *prometheus.CounterVec
@@ -36,6 +37,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kici_orch_scaler_config_reloads_total", Help: "Reloads of scalers.yaml: attempted, success, failed.",
 		}, []string{"result"}),
+		diskFree: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kici_orch_scaler_disk_free_bytes", Help: "Free space of the disk on which a scaler's agents work.",
+		}, []string{"scaler"}),
 	}
 	pool := []string{"scaler", "labelSet"}
 	m.warmTarget = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_target", Help: "Agents that a warm pool should hold."}, pool)
@@ -43,7 +47,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.warmInFlight = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_in_flight", Help: "Agents that are starting for a warm pool."}, pool)
 	m.warmSpawns = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_spawns_total", Help: "Agents started for warm pools."}, pool[:1])
 	m.warmReaped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_reaped_total", Help: "Idle agents of warm pools that were ended, as surplus or to make room."}, pool[:1])
-	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
+	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
 }
 
 func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {

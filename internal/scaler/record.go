@@ -111,7 +111,7 @@ func (n *Node) mint(ctx context.Context, j *job) {
 	j.spec = backend.Spec{
 		AgentID: r.ID, LabelSet: r.LabelSet, URL: n.d.URL(),
 		Limits: ci.Resources{CPUMilli: r.CpuLimitMilli, MemBytes: r.MemLimitBytes},
-		JobID:  r.BoundJobID.String, Warm: !r.BoundJobID.Valid,
+		JobID:  r.BoundJobID.String, Warm: !r.BoundJobID.Valid, MinFreeDisk: n.minFreeDisk(j.scaler),
 	}
 	j.spec.URL, j.spec.Socket = wayHome(j.spec.URL, j.scaler.entry.URL, n.d.Host.AgentSocket)
 	if err := json.Unmarshal([]byte(r.Labels), &j.spec.Labels); err != nil {

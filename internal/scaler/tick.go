@@ -33,7 +33,7 @@ func (n *Node) tick(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read agents: %w", err)
 	}
-	n.lookAtDisks()
+	n.lookAtDisks(ctx, rows)
 	n.settlePools(ctx, rows)
 	if err := n.publish(ctx, rows); err != nil {
 		return err

@@ -47,7 +47,7 @@ const (
 	InitCheckout  = "checkout"
 )
 
-// Config is what a job needs. All fields but Version, Workspace, Fill, Source and Begun are required.
+// Config is what a job needs. All fields but Version, Workspace, MinFreeDisk, Fill, Source and Begun are required.
 type Config struct {
 	Spec        wire.JobSpec
 	Dir         string // the job's private directory, existing and empty
@@ -57,7 +57,8 @@ type Config struct {
 	Version     string
 	Environ     []string // what steps inherit from the machine
 	StepTimeout time.Duration
-	Exclusive   bool // see exec.Options
+	MinFreeDisk int64 // bytes free on the workspace's disk below which the job is warned; 0 for never
+	Exclusive   bool  // see exec.Options
 	NoCgroup    bool
 	JobImage    bool             // it runs in the image that the job asks for
 	Ask         stepcall.Handler // where steps' requests go; nil: they have no way back
@@ -101,9 +102,12 @@ type Job struct {
 	soft     context.Context // ends when the job is cancelled or its time is over; a child of base
 	stopSoft context.CancelCauseFunc
 
+	disk disk
+
 	mu      sync.Mutex
 	grace   time.Duration
 	cleanup *time.Timer
+	open    *spool.Step // the log of what runs now; nil between two steps
 
 	// Owned by Run's goroutine.
 	contexts map[string]any // of the spec, decoded
@@ -136,6 +140,7 @@ func New(c Config) *Job {
 	if c.Spec.Checkout != nil {
 		j.mask.Add(c.Spec.Checkout.Password)
 	}
+	j.disk = newDisk(c.MinFreeDisk, j.workspace())
 	j.grace = time.Duration(c.Spec.GraceMs) * time.Millisecond
 	if j.grace <= 0 {
 		j.grace = DefaultGrace
@@ -181,6 +186,7 @@ func (j *Job) Run() Outcome {
 		timer = time.AfterFunc(d, func() { j.stop(errTimeout) })
 		defer timer.Stop()
 	}
+	defer j.watchDisk()()
 	kind, err := j.setUp()
 	if j.tree != nil {
 		out.KillMethod = j.tree.Method()

@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kici-go/kici/internal/agent/envfile"
 	"github.com/kici-go/kici/internal/agent/mask"
@@ -25,6 +26,8 @@ type output struct {
 type commands struct {
 	mu    sync.Mutex
 	until string // ::stop-commands:: was said; this word ends it
+
+	full atomic.Bool // something was said about a disk without space
 }
 
 func (j *Job) newOutput(log *spool.Step, level string) *output {
@@ -123,7 +126,12 @@ func (o *output) obey(line []byte) []byte {
 
 func lower(s string) string { return string(bytes.ToLower([]byte(s))) }
 
-func (o *output) text(p []byte) { _, _ = o.stream.Write(o.mask.Write(p)) }
+func (o *output) text(p []byte) {
+	if saysFull(p) {
+		o.commands.full.Store(true)
+	}
+	_, _ = o.stream.Write(o.mask.Write(p))
+}
 
 // Close writes what was held back and ends the last line.
 func (o *output) Close() {

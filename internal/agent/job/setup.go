@@ -23,6 +23,8 @@ func (j *Job) setUp() (kind string, err error) {
 		return InitWorkspace, err
 	}
 	defer log.Close()
+	j.writing(log)
+	defer j.writing(nil)
 	j.report(wire.StepStatus{Name: setUpName, Status: string(ci.StepRunning), StartedAt: started})
 	kind, err = j.prepare(log)
 	end := wire.StepStatus{Name: setUpName, Status: string(ci.StepSuccess), StartedAt: started, FinishedAt: j.now()}

@@ -60,6 +60,8 @@ func (r *stepRun) run() {
 		r.log = j.cfg.Spool.Discard()
 	}
 	defer r.log.Close()
+	j.writing(r.log)
+	defer j.writing(nil)
 	r.report.StartedAt, r.report.Status = j.now(), string(ci.StepRunning)
 	j.report(r.report)
 	if err != nil {
@@ -279,6 +281,7 @@ func (r *stepRun) execute(ctx context.Context, spec exec.Spec) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout(), errStepTimeout)
 	defer cancel()
 	shared := &commands{}
+	j.disk.begin()
 	stdout, stderr := j.newSharedOutput(r.log, "stdout", shared), j.newSharedOutput(r.log, "stderr", shared)
 	spec.Stdout, spec.Stderr = stdout, stderr
 	exited, watched := make(chan struct{}), make(chan struct{})
@@ -300,6 +303,9 @@ func (r *stepRun) execute(ctx context.Context, spec exec.Spec) error {
 		return err
 	}
 	r.report.ExitCode = &res.ExitCode
+	if res.Limit == "" && res.ExitCode != 0 {
+		res.Limit = j.disk.blame(shared.full.Load())
+	}
 	err = r.exitError(res)
 	if err == nil && res.Limit != "" { // something of it was killed or refused, and it went on
 		r.log.Notice("A process of this step: %s", res.Limit)

@@ -49,7 +49,7 @@ var ranks = func() map[string]int {
 	for i, k := range []string{
 		atDelivered, atCaused, atMatched, atCreated, ci.NoteJobsAdded, atAdded, ci.NoteHeld, ci.NotePromoted, ci.NoteReleased, atReady, atQueued, atWaiting,
 		atUnroutable, atLaunch, atOnline, atNoAgent, atAssigned, atSent, atAcked, atReleased, ci.NoteRequeued, atRunStarted, atStarted, ci.NoteLinkLost,
-		ci.NoteLinkBack, atStep, atEmitted, ci.NoteSuperseded, ci.NoteTimedOut, ci.NoteCancelAsked, ci.NoteForced, ci.NoteRefused, atFinished, atRunEnded, ci.NoteChainEnded,
+		ci.NoteLinkBack, ci.NoteDiskLow, atStep, atEmitted, ci.NoteSuperseded, ci.NoteTimedOut, ci.NoteCancelAsked, ci.NoteForced, ci.NoteRefused, atFinished, atRunEnded, ci.NoteChainEnded,
 		atOtherRun, atStatus, atNoStatus, atRerun, ci.NoteDropped,
 	} {
 		out[k] = i

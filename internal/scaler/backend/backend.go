@@ -36,10 +36,12 @@ type Spec struct {
 	Token    string   // handed over by an inherited file descriptor or a file, never argv (D13)
 	URL      string   // KICI_ORCHESTRATOR_URL
 	Limits   ci.Resources
-	JobID    string // bound job, '' when warm
-	RunID    string
-	Launch   json.RawMessage // from Plan
-	Warm     bool
+	// MinFreeDisk is the free space, in bytes, below which the agent warns its job; 0 for none. Its disk is known best to itself.
+	MinFreeDisk int64
+	JobID       string // bound job, '' when warm
+	RunID       string
+	Launch      json.RawMessage // from Plan
+	Warm        bool
 	// Socket is a socket on this host at which agents may reach the server instead of URL; '' when URL is the only way. A backend
 	// whose agents are elsewhere ignores it.
 	Socket string

@@ -2,6 +2,7 @@ package baremetal
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -57,7 +58,7 @@ var (
 var ownNames = map[string]bool{
 	"KICI_AGENT_TOKEN": true, tokenVariable: true, "KICI_AGENT_TOKEN_FILE": true, "KICI_ORCHESTRATOR_URL": true,
 	"KICI_AGENT_ID": true, "KICI_LABELS": true, "KICI_SCALER_MANAGED": true, "KICI_EXECUTION_MODE": true,
-	"KICI_WORK_DIR": true, "KICI_AGENT_DIR": true, "KICI_AGENT_MARK": true,
+	"KICI_WORK_DIR": true, "KICI_AGENT_DIR": true, "KICI_AGENT_MARK": true, "KICI_MIN_FREE_DISK_BYTES": true,
 }
 
 const (
@@ -188,6 +189,9 @@ func (e *environ) identify(in launchInput) {
 	e.set("KICI_WORK_DIR", in.workDir)
 	e.set(tokenVariable, tokenFD)
 	e.set(markName, in.spec.AgentID)
+	if n := in.spec.MinFreeDisk; n > 0 {
+		e.set("KICI_MIN_FREE_DISK_BYTES", strconv.FormatInt(n, 10))
+	}
 	if in.mode != "" {
 		e.set("KICI_BACKPRESSURE_MODE", in.mode)
 	}

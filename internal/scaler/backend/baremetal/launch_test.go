@@ -56,6 +56,10 @@ func TestLaunchLayers(t *testing.T) {
 		{"another user", func(in *launchInput) {
 			in.user = &account{name: "ci2", home: "/home/ci2"}
 		}, with([]string{"HOME", "SHELL", "TMPDIR"}, "HOME=/home/ci2", "USER=ci2", "LOGNAME=ci2")},
+		{"floor of the disk", func(in *launchInput) {
+			in.spec.MinFreeDisk = 5
+			in.setEnv = map[string]string{"KICI_MIN_FREE_DISK_BYTES": "1"}
+		}, with(nil, "KICI_MIN_FREE_DISK_BYTES=5")},
 		{"back-pressure mode", func(in *launchInput) { in.mode = "drop" }, with(nil, "KICI_BACKPRESSURE_MODE=drop")},
 		{"windows names, whatever their case", func(in *launchInput) {
 			in.goos = "windows"

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/moby/api/types/container"
@@ -143,6 +144,7 @@ var ownNames = map[string]bool{
 	"KICI_AGENT_TOKEN": true, "KICI_AGENT_TOKEN_FD": true, "KICI_AGENT_TOKEN_FILE": true, "KICI_ORCHESTRATOR_URL": true,
 	"KICI_AGENT_ID": true, "KICI_LABELS": true, "KICI_SCALER_MANAGED": true, "KICI_EXECUTION_MODE": true, "KICI_WORK_DIR": true,
 	"KICI_RUNTIME_IMAGE": true, "KICI_JOB_IMAGE_AGENT": true, "KICI_AGENT_MARK": true, "KICI_AGENT_DIR": true,
+	"KICI_MIN_FREE_DISK_BYTES": true,
 }
 
 const forwardPrefix = "KICI_AGENT_ENV_"
@@ -168,6 +170,9 @@ func (l launch) environment() []string {
 	env["KICI_RUNTIME_IMAGE"] = l.set.Options.String(keyImage)
 	env["KICI_WORK_DIR"] = workFolder
 	env["KICI_AGENT_TOKEN_FD"] = "0"
+	if n := l.spec.MinFreeDisk; n > 0 {
+		env["KICI_MIN_FREE_DISK_BYTES"] = strconv.FormatInt(n, 10)
+	}
 	if l.spec.Image != nil {
 		env["KICI_JOB_IMAGE_AGENT"] = "1"
 	}

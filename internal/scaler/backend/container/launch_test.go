@@ -25,10 +25,10 @@ func TestEnvironment(t *testing.T) {
 	l := launch{
 		spec: backend.Spec{
 			AgentID: "a1", Labels: []string{"linux", "x"}, Token: "kat_secret",
-			Image: &backend.JobImage{Ref: "job"},
+			Image: &backend.JobImage{Ref: "job"}, MinFreeDisk: 5,
 		},
 		set: backend.Set{
-			Env:     map[string]string{"A": "set", "B": "set", "KICI_AGENT_ID": "set", "KICI_LABELS": "set", "KICI_AGENT_TOKEN": "set"},
+			Env:     map[string]string{"A": "set", "B": "set", "KICI_AGENT_ID": "set", "KICI_LABELS": "set", "KICI_AGENT_TOKEN": "set", "KICI_MIN_FREE_DISK_BYTES": "1"},
 			Options: backend.Options{keyImage: "pool", "backpressureMode": "drop"},
 		},
 		host: backend.Host{Environ: []string{"KICI_AGENT_ENV_A=host", "KICI_AGENT_ENV_B=host", "KICI_AGENT_ENV_C=host", "KICI_AGENT_ENV_KICI_AGENT_TOKEN=host", "PATH=/x", "KICI_SECRET_KEY=s"}},
@@ -36,7 +36,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	want := []string{
 		"A=set", "B=set", "C=host", "KICI_AGENT_ID=a1", "KICI_AGENT_TOKEN_FD=0", "KICI_BACKPRESSURE_MODE=drop", "KICI_EXECUTION_MODE=bare-metal",
-		"KICI_JOB_IMAGE_AGENT=1", "KICI_LABELS=linux,x", "KICI_ORCHESTRATOR_URL=unix:///x", "KICI_RUNTIME_IMAGE=pool", "KICI_SCALER_MANAGED=1",
+		"KICI_JOB_IMAGE_AGENT=1", "KICI_LABELS=linux,x", "KICI_MIN_FREE_DISK_BYTES=5", "KICI_ORCHESTRATOR_URL=unix:///x", "KICI_RUNTIME_IMAGE=pool", "KICI_SCALER_MANAGED=1",
 		"KICI_WORK_DIR=/.kici/work/agents",
 	}
 	if got := l.environment(); !slices.Equal(got, want) {

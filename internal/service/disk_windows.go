@@ -1,9 +1,9 @@
-package app
+package service
 
 import "golang.org/x/sys/windows"
 
-// freeBytes is what this process may still write where path is.
-func freeBytes(path string) (int64, error) {
+// FreeDisk is what this process may still write where path is.
+func FreeDisk(path string) (int64, error) {
 	p, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err

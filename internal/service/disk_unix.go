@@ -1,11 +1,11 @@
 //go:build unix
 
-package app
+package service
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is what this process may still write where path is.
-func freeBytes(path string) (int64, error) {
+// FreeDisk is what this process may still write where path is.
+func FreeDisk(path string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return 0, err
