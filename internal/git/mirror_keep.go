@@ -20,6 +20,12 @@ const (
 	repackTime   = 10 * time.Minute
 )
 
+// Suffixes of a mirror's directory while it is made, and while it is removed.
+const (
+	freshSuffix = ".new"
+	oldSuffix   = ".old"
+)
+
 // IDs lists the mirrors that exist.
 func (s *Mirrors) IDs() ([]string, error) {
 	entries, err := os.ReadDir(s.o.Dir)
@@ -43,6 +49,32 @@ func (s *Mirrors) Sweep(ctx context.Context) error {
 	errs := []error{err}
 	for _, id := range ids {
 		errs = append(errs, s.Open(id).sweep(ctx))
+	}
+	return errors.Join(append(errs, s.sweepHalves(ctx))...)
+}
+
+// sweepHalves removes what a process that was killed has left of a mirror that it made or removed. The mirror's writer does that too, when
+// there is one again; a source that has gone has none.
+func (s *Mirrors) sweepHalves(ctx context.Context) error {
+	entries, err := os.ReadDir(s.o.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		suffix := filepath.Ext(e.Name())
+		id := strings.TrimSuffix(e.Name(), suffix)
+		if suffix != freshSuffix && suffix != oldSuffix || !e.IsDir() || !mirrorID().MatchString(id) {
+			continue
+		}
+		errs = append(errs, s.Open(id).write(ctx, func(context.Context) error { // so nobody is at it
+			path := filepath.Join(s.o.Dir, e.Name())
+			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			s.o.Log.Info("removed half of a mirror", "mirror", id, "path", path)
+			return os.RemoveAll(path)
+		}))
 	}
 	return errors.Join(errs...)
 }
@@ -84,7 +116,7 @@ func (s *Mirrors) Remove(ctx context.Context, id string) error {
 
 // removeDir takes the directory away from readers at once and then removes it. The caller is the writer.
 func (m *Mirror) removeDir() error {
-	old := filepath.Join(m.set.o.Dir, m.id+".old")
+	old := filepath.Join(m.set.o.Dir, m.id+oldSuffix)
 	err := os.RemoveAll(old)
 	if err == nil {
 		m.dirs.Lock()
@@ -111,7 +143,7 @@ func (m *Mirror) makeReady(ctx context.Context, digits int) error {
 		}
 		return nil
 	}
-	fresh := filepath.Join(m.set.o.Dir, m.id+".new")
+	fresh := filepath.Join(m.set.o.Dir, m.id+freshSuffix)
 	if err := errors.Join(os.RemoveAll(fresh), m.removeDir()); err != nil {
 		return fmt.Errorf("%w: make mirror: %w", ErrUnreachable, err)
 	}

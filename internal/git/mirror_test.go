@@ -331,6 +331,31 @@ func TestMirrorIsBounded(t *testing.T) {
 	}
 }
 
+// Halves of mirrors that a killed process has left go, also when their source has; what is no mirror's stays.
+func TestMirrorSweepRemovesHalves(t *testing.T) {
+	dir := t.TempDir()
+	ms := git.NewMirrors(git.MirrorOptions{Dir: dir, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	for _, name := range []string{"a.new", "b.old", "c.new.d", "d e.new", "e.git.old", "f.olds"} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "objects"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file.new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ms.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if want := []string{".keys", "c.new.d", "d e.new", "e.git.old", "f.olds", "file.new"}; !slices.Equal(got, want) {
+		t.Errorf("left: %q", got)
+	}
+}
+
 func TestMirrorSweep(t *testing.T) {
 	repo, _, second, _ := project(t)
 	remote := git.Remote{URL: repo}

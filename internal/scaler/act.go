@@ -18,6 +18,8 @@ type operations struct {
 	mu   sync.Mutex
 	live map[string]operation
 	idle sync.WaitGroup
+
+	ended func() // called after each, when it is no longer in live; may be nil
 }
 
 type operation struct {
@@ -49,6 +51,9 @@ func (o *operations) run(id string, op Op, timeout time.Duration, fn func(contex
 		o.mu.Lock()
 		delete(o.live, id)
 		o.mu.Unlock()
+		if o.ended != nil {
+			o.ended()
+		}
 	})
 }
 

@@ -29,7 +29,8 @@ func (n *Node) lookAtDisks(ctx context.Context, rows []db.NodeAgentsRow) {
 				n.log.Debug("measure free space", "scaler", id.Name, "folder", folder, "err", err)
 			} else {
 				n.metrics.diskFree.WithLabelValues(id.Name).Set(float64(free))
-				m.full = fullDisk(folder, free, n.minFreeDisk(m), was != "")
+				m.full = was // relieve asks whether it was full
+				m.full = n.relieve(m, fullDisk(folder, free, n.minFreeDisk(m), was != ""))
 			}
 		}
 		if (m.full == "") != (was == "") {

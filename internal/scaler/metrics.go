@@ -17,6 +17,8 @@ type metrics struct {
 	reloads      *prometheus.CounterVec
 	diskFree     *prometheus.GaugeVec
 
+	collected, collectedBytes *prometheus.CounterVec
+
 	warmTarget, warmReady, warmInFlight *prometheus.GaugeVec
 	warmSpawns, warmReaped              *prometheus.CounterVec
 }
@@ -40,6 +42,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		diskFree: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kici_orch_scaler_disk_free_bytes", Help: "Free space of the disk on which a scaler's agents work.",
 		}, []string{"scaler"}),
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kici_orch_scaler_collected_total", Help: "Things that nobody needed and that were removed: image, workspace, program.",
+		}, []string{"scaler", "kind"}),
+		collectedBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kici_orch_scaler_collected_bytes_total", Help: "What they took, as far as that is known.",
+		}, []string{"scaler", "kind"}),
 	}
 	pool := []string{"scaler", "labelSet"}
 	m.warmTarget = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_target", Help: "Agents that a warm pool should hold."}, pool)
@@ -47,7 +55,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.warmInFlight = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_in_flight", Help: "Agents that are starting for a warm pool."}, pool)
 	m.warmSpawns = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_spawns_total", Help: "Agents started for warm pools."}, pool[:1])
 	m.warmReaped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_reaped_total", Help: "Idle agents of warm pools that were ended, as surplus or to make room."}, pool[:1])
-	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
+	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.collected, m.collectedBytes, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
 }
 
 func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {

@@ -52,6 +52,7 @@ type Node struct {
 	wake    *service.Wake
 	metrics *metrics
 	ops     *operations
+	chores  *operations // what is collected, by scaler
 
 	turn    turn // of a tick or reload; guards what follows
 	config  *Config
@@ -84,6 +85,8 @@ type managed struct {
 	retryAt  int64  // next attempt to prepare
 	full     string // why its disk takes no more agents, '' when it does
 	quiet    int64  // since when one that retires has had no agent; 0 when it has
+
+	collecting collecting
 }
 
 // has reports whether the scaler offers the label set of this key.
@@ -121,8 +124,9 @@ func (m *managed) refuses() string {
 func New(d Deps) (*Node, error) {
 	n := &Node{
 		d: d, config: d.Config, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
-		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(), turn: newTurn(),
+		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(), chores: newOperations(), turn: newTurn(),
 	}
+	n.chores.ended = n.wake.Signal // a disk is measured again
 	var err error
 	if n.metrics, err = newMetrics(d.Metrics); err != nil {
 		return nil, fmt.Errorf("register scaler metrics: %w", err)
@@ -309,6 +313,8 @@ func (n *Node) Close() error {
 	}
 	defer n.turn.give()
 	n.ops.drain(stopGrace)
+	n.chores.cancelAll() // what is not collected now will be
+	n.chores.drain(stopGrace)
 	for _, m := range n.scalers {
 		n.release(m)
 	}

@@ -34,6 +34,7 @@ func (n *Node) tick(ctx context.Context) error {
 		return fmt.Errorf("read agents: %w", err)
 	}
 	n.lookAtDisks(ctx, rows)
+	n.collect()
 	n.settlePools(ctx, rows)
 	if err := n.publish(ctx, rows); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/exec"
@@ -22,6 +23,9 @@ import (
 type Dir struct {
 	root, path string
 	log        *slog.Logger
+
+	mu   sync.Mutex
+	left map[string]bool // what could not be removed: it is tried again before the next job
 }
 
 const (
@@ -56,6 +60,7 @@ func (w *Dir) Path() string { return w.path }
 // Job makes a job's private directory, empty but for its spool.
 func (w *Dir) Job(jobID string, attempt int) (string, error) {
 	dir := filepath.Join(w.path, CleanID(jobID)+"-"+strconv.Itoa(attempt))
+	w.again()
 	if err := w.Remove(dir); err != nil {
 		return "", err
 	}
@@ -85,9 +90,31 @@ func (w *Dir) Remove(dir string) error {
 		return nil
 	})
 	if err = os.RemoveAll(dir); err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.left == nil {
+			w.left = map[string]bool{}
+		}
+		w.left[dir] = true
 		return fmt.Errorf("remove %s: %w", dir, err)
 	}
 	return nil
+}
+
+// again removes what could not be removed before: something held it, or has been mended since. An agent that runs for months must not
+// fill its disk with what jobs left.
+func (w *Dir) again() {
+	w.mu.Lock()
+	left := w.left
+	w.left = nil
+	w.mu.Unlock()
+	for dir := range left {
+		if err := w.Remove(dir); err != nil {
+			w.log.Warn("a job's directory still cannot be removed: it fills the disk", "dir", dir, "err", err)
+		} else {
+			w.log.Info("removed a job's directory that could not be removed before", "dir", dir)
+		}
+	}
 }
 
 // sweep ends and removes what owners of this root left whose process is gone.

@@ -53,3 +53,23 @@ func TestSweepOfADeadOwner(t *testing.T) {
 	w.Close()
 	again.Close()
 }
+
+// What could not be removed is tried again before the next job.
+func TestRemoveIsTriedAgain(t *testing.T) {
+	w, err := Open(t.TempDir(), "a", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	stuck := filepath.Join(w.path, "stuck")
+	if err := os.Mkdir(stuck, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.left = map[string]bool{stuck: true, filepath.Join(w.path, "gone"): true}
+	if _, err := w.Job("job", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(stuck); !errors.Is(err, os.ErrNotExist) || len(w.left) != 0 {
+		t.Errorf("it is left: %v %v", err, w.left)
+	}
+}

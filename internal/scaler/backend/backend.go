@@ -108,6 +108,35 @@ type Auditor interface {
 	Refusals(ctx context.Context, agentID string) string
 }
 
+// Collector removes from its host what nobody needs any more, and only what is provably its own: leftovers of agents, images that it pulled.
+// It is called every few minutes, and when the disk of its volume is too full, besides everything else that is called. What it returns was
+// removed, also when it returns an error.
+type Collector interface {
+	Collect(context.Context, Collect) ([]Collected, error)
+}
+
+// Collect is why something is to be collected.
+type Collect struct {
+	// Full is nil at a regular look. Else the disk is too full: what nobody uses goes whatever its age, the least needed first, until Full
+	// reports false.
+	Full func() bool
+}
+
+// Kinds of what is collected.
+const (
+	CollectedImage     = "image"
+	CollectedWorkspace = "workspace"
+	CollectedProgram   = "program"
+)
+
+// Collected is one thing that was removed.
+type Collected struct {
+	Kind  string
+	Name  string
+	Bytes int64 // what it took, as far as that is known
+	Why   string
+}
+
 // The errors that policy needs to tell apart. Wrap them with detail for people.
 var (
 	ErrNotFound   = errors.New("nothing of this agent is left")

@@ -6,7 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
+
+// partPrefix begins the name of a copy that is not complete.
+const partPrefix = "kici-"
+
+// IsPartOfProgram reports whether a file beside a copied program is a copy that is being made, or that somebody who was killed began.
+func IsPartOfProgram(name string) bool { return strings.HasPrefix(name, partPrefix) }
 
 // CopyProgram keeps a copy of an executable that everybody may execute, renewed when the original has changed. Its folder is made with
 // the mode when there is none.
@@ -26,7 +33,7 @@ func CopyProgram(from, to string, folder fs.FileMode) error {
 		return err
 	}
 	defer src.Close()
-	dst, err := os.CreateTemp(filepath.Dir(to), "kici-*")
+	dst, err := os.CreateTemp(filepath.Dir(to), partPrefix+"*")
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,12 @@ type agentLock struct {
 // privateWork is where workspaces of another user are: the data directory is closed to that user.
 const privateWork = "/var/tmp"
 
+// privateRoot is the folder there that is this node's alone.
+func privateRoot(node string) string { return filepath.Join(privateWork, "kici-agents-"+short(node)) }
+
+// programFolder of the folder of workspaces holds a copy of the agents' program.
+const programFolder = ".bin"
+
 func open(e backend.Entry, h backend.Host, f facts) (*Backend, error) {
 	a := &agents{
 		host: h, log: h.Log.With("component", "baremetal", "scaler", e.Name), root: filepath.Join(h.Dir, "agents"),
@@ -77,7 +83,7 @@ func (a *agents) configured(e backend.Entry, f facts) (*Backend, error) {
 	}
 	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary}
 	if b.work == "" && user != nil {
-		b.work = filepath.Join(privateWork, "kici-agents-"+short(a.host.NodeID))
+		b.work = privateRoot(a.host.NodeID)
 	}
 	for _, s := range e.Sets {
 		if _, twice := b.sets[s.Key]; !twice { // the first of equals wins (CF-7)

@@ -41,7 +41,7 @@ func (b *Backend) prepareProgram() error {
 	if b.user == nil || b.user.reaches(b.host.Binary) {
 		return nil
 	}
-	path := filepath.Join(b.work, ".bin", "kici")
+	path := filepath.Join(b.work, programFolder, "kici")
 	if err := backend.CopyProgram(b.host.Binary, path, 0o711); err != nil {
 		return fmt.Errorf("copy the agent executable to where %s can reach it: %w", b.user.name, err)
 	}

@@ -25,6 +25,8 @@ type Host struct {
 	OnReload  func(backend.Entry) error        // an error is Reload's
 	Start     func(backend.Spec) (stop func()) // runs an agent in this process until stop
 	Volume    string                           // Capabilities.Volume
+	// OnCollect makes the backends backend.Collectors.
+	OnCollect func(context.Context, backend.Collect) ([]backend.Collected, error)
 
 	mu     sync.Mutex
 	things map[string]*thing
@@ -45,7 +47,7 @@ func (h *Host) Kind() backend.Kind {
 	return backend.Kind{
 		Type: Type, HostPlatform: true,
 		New: func(e backend.Entry, _ backend.Host) (backend.Backend, error) {
-			return &Backend{host: h, scaler: e.Name, exits: make(chan string, 64)}, nil
+			return h.dressed(&Backend{host: h, scaler: e.Name, exits: make(chan string, 64)}), nil
 		},
 	}
 }
@@ -64,7 +66,22 @@ func (b *Backend) Reload(e backend.Entry) (backend.Backend, error) {
 			return nil, err
 		}
 	}
-	return &Backend{host: b.host, scaler: b.scaler, exits: b.exits}, nil
+	return b.host.dressed(&Backend{host: b.host, scaler: b.scaler, exits: b.exits}), nil
+}
+
+// collector is a Backend of a host that collects.
+type collector struct{ *Backend }
+
+func (h *Host) dressed(b *Backend) backend.Backend {
+	if h.OnCollect == nil {
+		return b
+	}
+	return collector{b}
+}
+
+// Collect implements backend.Collector.
+func (c collector) Collect(ctx context.Context, why backend.Collect) ([]backend.Collected, error) {
+	return c.host.OnCollect(ctx, why)
 }
 
 type launch struct {
