@@ -191,6 +191,8 @@ func (r *reconciler) booting(row Row, s ScalerView, thing backend.Instance, foun
 	switch {
 	case found && thing.Running, !found && !s.Listed:
 		r.overdue(row)
+	case thing.Unstarted: // taken for running when its launch was interrupted; it left without a token, and that is nobody's failure
+		r.do(row, Action{Kind: ActEnd, Reason: ci.GoneWithdrawn, Error: "the launch was interrupted", Launch: thing.Launch})
 	default:
 		r.fail(row, thing)
 	}

@@ -64,6 +64,7 @@ func TestReconcile(t *testing.T) {
 		{"booting", look(row(ci.AgentBooting), thing("a", true)), "", 200_000},
 		{"XS-26 never registers", with(look(row(ci.AgentBooting), thing("a", true)), func(v *View) { v.Now = 200_000 }), "fail/spawn-timeout", 0},
 		{"XS-27 dies before registering", look(row(ci.AgentBooting), thing("a", false)), "fail/launch-failed/counted", 0},
+		{"booting, left without a token", look(row(ci.AgentBooting), unstarted), "end/withdrawn", 0},
 		{"vanishes before registering", look(row(ci.AgentBooting)), "fail/launch-failed/counted", 0},
 		{"booting, listing failed", scaler(look(row(ci.AgentBooting)), func(s *ScalerView) { s.Listed = false }), "", 200_000},
 		{"online", look(row(ci.AgentOnline), thing("a", true)), "", 0},

@@ -2,6 +2,7 @@ package engines
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,35 +98,54 @@ scalers:
     labelSets:
       - labels: [linux]
         image: %s
-        imagePullPolicy: Never
+        imagePullPolicy: %s
         volumes: [%q]
         resources: {limits: {cpus: 1, memory: 256m}}
 `
 
 // world is a server, as a process, on an engine.
 type world struct {
-	t    *testing.T
-	e    *enginetest.Engine
-	dir  string
-	port string
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	api  *client.Client
+	t      *testing.T
+	e      *enginetest.Engine
+	dir    string
+	port   string
+	env    []string // of the server, besides what every one has
+	cmd    *exec.Cmd
+	exited chan struct{}
+	log    logBuffer
+	api    *client.Client
+}
+
+// setup is what differs between worlds; the zero value is Docker's or Podman's socket and the busybox image.
+type setup struct {
+	isolated bool
+	socket   string
+	image    string
+	pull     string   // imagePullPolicy
+	env      []string // of the server
 }
 
 func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
 	t.Helper()
+	w := makeWorld(t, e, setup{isolated: isolated})
+	w.open()
+	return w
+}
+
+// makeWorld makes everything but the server.
+func makeWorld(t *testing.T, e *enginetest.Engine, s setup) *world {
+	t.Helper()
 	e.Import(t, enginetest.Busybox)
-	w := &world{t: t, e: e, dir: t.TempDir()}
+	w := &world{t: t, e: e, dir: t.TempDir(), env: s.env}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, w.port, _ = net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
-	w.write("data/scalers.yaml", fmt.Sprintf(scalers, e.Socket, isolated, enginetest.Busybox, w.file("shared")+":/shared"))
+	w.write("data/scalers.yaml", fmt.Sprintf(scalers, cmp.Or(s.socket, e.Socket), s.isolated, cmp.Or(s.image, enginetest.Busybox), cmp.Or(s.pull, "Never"), w.file("shared")+":/shared"))
 	w.write("shared/kept", "")
-	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow} {
+	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow, "counted": countedWorkflow} {
 		w.write("repo/.kici/workflows/"+name+".yaml", text)
 	}
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "first"}} {
@@ -135,11 +155,16 @@ func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
 		}
 	}
 	t.Cleanup(w.cleanUp)
-	w.start()
-	if _, err := w.api.AddSource(t.Context(), client.NewSource{Kind: "local", Name: "shop", Path: w.file("repo")}); err != nil {
-		t.Fatal(err)
-	}
 	return w
+}
+
+// open starts the server for the first time.
+func (w *world) open() {
+	w.t.Helper()
+	w.start()
+	if _, err := w.api.AddSource(w.t.Context(), client.NewSource{Kind: "local", Name: "shop", Path: w.file("repo")}); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
@@ -157,31 +182,57 @@ func (w *world) write(name, text string) {
 // start starts the server and waits until it is ready.
 func (w *world) start() {
 	w.t.Helper()
+	w.launch()
+	w.until("the server is ready", w.ready)
+	w.connect()
+}
+
+// launch starts the server.
+func (w *world) launch() {
+	w.t.Helper()
 	path, err := program()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.cmd = exec.Command(path, "server", "--data-dir", w.file("data"), "--port", w.port, "--log-format", "text")
 	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
-	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
+	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}, w.env...)
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	url := "http://127.0.0.1:" + w.port
-	w.until("the server is ready", func() bool {
-		resp, err := http.Get(url + "/ready")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	cmd, exited := w.cmd, make(chan struct{})
+	w.exited = exited
+	go func() { _ = cmd.Wait(); close(exited) }()
+}
+
+func (w *world) url() string { return "http://127.0.0.1:" + w.port }
+
+func (w *world) ready() bool {
+	resp, err := http.Get(w.url() + "/ready")
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (w *world) connect() {
+	w.t.Helper()
 	token, err := os.ReadFile(w.file("data/admin.token"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if w.api, err = client.New(client.Config{URL: url, Token: strings.TrimSpace(string(token))}); err != nil {
+	if w.api, err = client.New(client.Config{URL: w.url(), Token: strings.TrimSpace(string(token))}); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+func (w *world) dead() bool {
+	select {
+	case <-w.exited:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -191,12 +242,14 @@ func (w *world) kill() {
 	if err := w.cmd.Process.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
-	_ = w.cmd.Wait()
+	<-w.exited
 }
 
 func (w *world) cleanUp() {
-	_ = w.cmd.Process.Kill()
-	_ = w.cmd.Wait()
+	if w.cmd != nil {
+		_ = w.cmd.Process.Kill()
+		<-w.exited
+	}
 	// The engine may still be at what the server has asked it for, so one look is not enough.
 	var err error
 	for deadline := time.Now().Add(30 * time.Second); len(w.containers()) > 0; time.Sleep(50 * time.Millisecond) {
@@ -300,3 +353,18 @@ func (w *world) record(id string) string {
 	}
 	return b.String()
 }
+
+// logBuffer is what servers print; it can be read while they write.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }

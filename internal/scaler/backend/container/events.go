@@ -47,9 +47,15 @@ func (g *engine) listen(ctx context.Context) error {
 	return g.api.Events(ctx, filters, func() { g.hint("") }, func(m events.Message) {
 		if of := m.Actor.Attributes; of[labelInstance] == g.host.NodeID {
 			g.hint(of[labelAgent])
+			for _, later := range echoes {
+				time.AfterFunc(later, func() { g.hint(of[labelAgent]) })
+			}
 		}
 	})
 }
+
+// echoes are when a hint is given again: Docker tells of an end before it has cleaned up, and until then lists the container as running.
+var echoes = []time.Duration{300 * time.Millisecond, 2 * time.Second}
 
 // hint says that an agent may have ended, "" any.
 func (g *engine) hint(agent string) {
