@@ -214,8 +214,21 @@ func (s *Service) touchAgain(touched map[string]int64) {
 	}
 }
 
-// CleanTokens removes credentials that can never be used again: sessions, links and remembered requests whose time is over,
-// and the tokens of agents that are gone. It is a duty of the leader.
+// CleanAgentTokens removes the tokens of agents that are gone, or of which there is no row at all, and says how many there were. An agent's
+// own end takes its token away; these are what an end in several pieces has left. It is a duty of the leader.
+func (s *Service) CleanAgentTokens(ctx context.Context, term int64) (n int64, err error) {
+	err = s.st.Lead(ctx, term, func(tx *store.Tx) error {
+		n, err = tx.DeleteAgentTokensOfGone(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete tokens of agents that are gone: %w", err)
+	}
+	return n, nil
+}
+
+// CleanTokens removes credentials that can never be used again: sessions, links and remembered requests whose time is over. It is a duty of the
+// leader.
 func (s *Service) CleanTokens(ctx context.Context, term int64) (report []string, err error) {
 	err = s.st.Lead(ctx, term, func(tx *store.Tx) error {
 		report = nil
@@ -227,7 +240,6 @@ func (s *Service) CleanTokens(ctx context.Context, term int64) (report []string,
 			{"sessions", func() (int64, error) { return tx.DeleteExpiredWebSessions(ctx, now) }},
 			{"login links", func() (int64, error) { return tx.DeleteExpiredLoginLinks(ctx, now) }},
 			{"remembered requests", func() (int64, error) { return tx.DeleteExpiredIdempotencyKeys(ctx, now) }},
-			{"tokens of agents that are gone", func() (int64, error) { return tx.DeleteAgentTokensOfGone(ctx) }},
 		} {
 			n, err := x.delete()
 			if err != nil {

@@ -196,11 +196,14 @@ func TestCleanTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		removed := int64(0)
 		left := func() int {
 			t.Helper()
-			if _, err := f.CleanTokens(ctx, f.lead(t)); err != nil {
+			n, err := f.CleanAgentTokens(ctx, f.lead(t))
+			if err != nil {
 				t.Fatal(err)
 			}
+			removed += n
 			rows, err := f.ListAgentTokens(ctx, DefaultOrg, EphemeralToken)
 			if err != nil {
 				t.Fatal(err)
@@ -223,10 +226,19 @@ func TestCleanTokens(t *testing.T) {
 			_, err := tx.FleetAdmitAgent(ctx, db.FleetAdmitAgentParams{ID: "a", Was: "requested", State: "gone", Now: nullInt(tx.Now())})
 			return err
 		})
-		if left() != 0 {
-			t.Error("the token of a gone agent stays")
+		if left() != 0 || removed != 1 {
+			t.Errorf("the token of a gone agent stays, or is not counted: %d", removed)
 		}
-		if _, err := f.CleanTokens(ctx, 1); !errors.Is(err, store.ErrNotLeader) {
+		_, hash, prefix = NewAgentToken()
+		write(func(tx *store.Tx) error {
+			return tx.InsertAgentToken(ctx, db.InsertAgentTokenParams{
+				ID: "u", OrgID: DefaultOrg, TokenHash: hash, Prefix: prefix, Type: EphemeralToken, AgentID: "nobody", ExpiresAt: nullInt(f.now.Load() + 1000),
+			})
+		})
+		if left() != 0 || removed != 2 {
+			t.Errorf("the token of an agent without a row stays, or is not counted: %d", removed)
+		}
+		if _, err := f.CleanAgentTokens(ctx, 1); !errors.Is(err, store.ErrNotLeader) {
 			t.Error("an older term cleans:", err)
 		}
 	})

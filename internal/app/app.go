@@ -38,6 +38,7 @@ import (
 	"github.com/kici-go/kici/internal/registration"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/scaler"
+	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/schedule"
 	"github.com/kici-go/kici/internal/secret"
 	"github.com/kici-go/kici/internal/service"
@@ -121,8 +122,9 @@ type Server struct {
 	logs                    *logs.Store
 	metrics                 *obs.Metrics
 	http                    *http.Server
-	agentListener           net.Listener // nil: there is no socket
-	agentSocket             string       // its path
+	agentListener           net.Listener  // nil: there is no socket
+	agentSocket             string        // its path
+	leaks                   backend.Leaks // of agents
 
 	registrations *registration.Service
 	schedules     *schedule.Service

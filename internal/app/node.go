@@ -95,7 +95,7 @@ func (s *Server) openNode(context.Context) error {
 		Store: s.store, Config: s.scalers, Load: s.loadScalers, Kinds: s.kinds(),
 		Host: backend.Host{
 			NodeID: s.data.InstanceID(), Cluster: s.cluster.Name, Dir: s.data.Path(), Binary: binary, Environ: s.o.Environ, Log: s.log, Now: s.o.Now,
-			AgentSocket: s.agentSocket,
+			AgentSocket: s.agentSocket, Leaks: &s.leaks,
 		},
 		RegistryLogin: s.registryLogin, FreeDisk: service.FreeDisk,
 		Pools: machinepool.New(machinepool.Options{

@@ -80,6 +80,9 @@ func reapScaler(ctx context.Context, e *scaler.Entry, host backend.Host, dryRun 
 			}
 			out.Orphans = append(out.Orphans, o)
 		}
+		if s, ok := b.(backend.Sweeper); ok && !dryRun && len(errs) == 0 {
+			errs = append(errs, s.Sweep(ctx))
+		}
 		return errors.Join(errs...)
 	}
 	return nil

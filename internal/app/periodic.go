@@ -8,6 +8,7 @@ import (
 
 	"github.com/kici-go/kici/internal/access"
 	"github.com/kici-go/kici/internal/periodic"
+	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/store"
 )
 
@@ -24,11 +25,22 @@ func (s *Server) openPeriodic() {
 		Store: s.store, Leader: s.leader, InstanceID: s.data.InstanceID(), Env: s.env, Log: s.log, Registry: s.metrics.Registry, Failed: s.auditJob,
 		Jobs: []periodic.Job{
 			{Name: "cleanup", About: "deletes what has been kept for long enough", Every: time.Hour, Run: s.cleanup(retention)},
-			{Name: "token-cleanup", About: "deletes sessions, links and tokens that can never be used again", Every: 10 * time.Minute, Run: s.access.CleanTokens},
+			{Name: "token-cleanup", About: "deletes sessions, links and tokens that can never be used again", Every: 10 * time.Minute, Run: s.cleanTokens},
 			{Name: "orphan-secret-cleanup", About: "deletes secrets of sources that are gone", Every: time.Hour, Run: s.secrets.CleanOrphans},
 			{Name: "unroutable-probe", About: "looks again at jobs that nothing could run", Every: time.Minute, Run: s.probeUnroutable},
 		},
 	})
+}
+
+// cleanTokens counts tokens of agents that are gone with the leaks of agents.
+func (s *Server) cleanTokens(ctx context.Context, term int64) ([]string, error) {
+	report, err := s.access.CleanTokens(ctx, term)
+	n, aerr := s.access.CleanAgentTokens(ctx, term)
+	if n > 0 {
+		s.leaks.Removed(int(n), backend.Token)
+		report = append(report, fmt.Sprintf("deleted %d tokens of agents that are gone", n))
+	}
+	return report, errors.Join(err, aerr)
 }
 
 // cleanup is retention and the end of expired events.

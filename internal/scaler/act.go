@@ -114,6 +114,9 @@ func (n *Node) act(j job) {
 		}
 		n.noteFailure(j, j.planErr.Error())
 	case ActDelete:
+		if j.row == nil {
+			n.orphans.found(j.AgentID, j.Holds)
+		}
 		n.ops.run(j.AgentID, OpDelete, n.d.Settings.DeleteTimeout, func(ctx context.Context) { n.delete(ctx, j) })
 		return
 	case ActCancel:
@@ -230,6 +233,7 @@ func (n *Node) delete(ctx context.Context, j job) {
 		return
 	}
 	if j.row == nil {
+		n.orphans.gone(j.AgentID)
 		n.log.Warn("ended an agent without a row", "agent_id", j.AgentID, "scaler", j.Scaler.Name)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/store/db"
 )
 
@@ -25,7 +26,7 @@ type metrics struct {
 
 const globalLabel = "__global__"
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, leaks *backend.Leaks) (*metrics, error) {
 	m := &metrics{
 		cpus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kici_orch_scaler_cpus_used", Help: "CPUs requested by live agents.",
@@ -55,7 +56,25 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.warmInFlight = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_in_flight", Help: "Agents that are starting for a warm pool."}, pool)
 	m.warmSpawns = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_spawns_total", Help: "Agents started for warm pools."}, pool[:1])
 	m.warmReaped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_reaped_total", Help: "Idle agents of warm pools that were ended, as surplus or to make room."}, pool[:1])
-	return m, registerAll(r, m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.collected, m.collectedBytes, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped)
+	all := []prometheus.Collector{m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.collected, m.collectedBytes, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped}
+	return m, registerAll(r, append(all, leakCounters(leaks)...)...)
+}
+
+// leakCounters show what is counted of leaks, every kind from the start.
+func leakCounters(leaks *backend.Leaks) (out []prometheus.Collector) {
+	for _, kind := range backend.Resources() {
+		labels := prometheus.Labels{"kind": string(kind)}
+		out = append(
+			out,
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "kici_orch_scaler_leaks_found_total", Help: "Things of agents that belonged to no live agent, when they were found.", ConstLabels: labels,
+			}, func() float64 { found, _ := leaks.Counts(kind); return float64(found) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "kici_orch_scaler_leaks_healed_total", Help: "Things of agents that belonged to no live agent and are gone again.", ConstLabels: labels,
+			}, func() float64 { _, healed := leaks.Counts(kind); return float64(healed) }),
+		)
+	}
+	return out
 }
 
 func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {

@@ -53,6 +53,7 @@ type Node struct {
 	metrics *metrics
 	ops     *operations
 	chores  *operations // what is collected, by scaler
+	orphans *orphanage
 
 	turn    turn // of a tick or reload; guards what follows
 	config  *Config
@@ -122,13 +123,17 @@ func (m *managed) refuses() string {
 
 // New builds the backends of the configuration. An error ends start-up (CF-6).
 func New(d Deps) (*Node, error) {
+	if d.Host.Leaks == nil {
+		d.Host.Leaks = new(backend.Leaks)
+	}
 	n := &Node{
 		d: d, config: d.Config, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
 		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(), chores: newOperations(), turn: newTurn(),
+		orphans: newOrphanage(d.Host.Leaks),
 	}
 	n.chores.ended = n.wake.Signal // a disk is measured again
 	var err error
-	if n.metrics, err = newMetrics(d.Metrics); err != nil {
+	if n.metrics, err = newMetrics(d.Metrics, d.Host.Leaks); err != nil {
 		return nil, fmt.Errorf("register scaler metrics: %w", err)
 	}
 	for i := range d.Config.Scalers {

@@ -19,7 +19,7 @@ func (n *Node) publish(ctx context.Context, rows []db.NodeAgentsRow) error {
 	if err != nil {
 		return err
 	}
-	if dropped := n.dropRetired(rows); adopted || dropped {
+	if dropped := n.dropRetired(ctx, rows); adopted || dropped {
 		n.ready = false
 	}
 	if n.ready {
@@ -157,7 +157,7 @@ func (n *Node) retire(id ScalerID) bool {
 }
 
 // dropRetired forgets retiring scalers that have had no agent for a while: a launch that was given up may still come to something.
-func (n *Node) dropRetired(rows []db.NodeAgentsRow) (changed bool) {
+func (n *Node) dropRetired(ctx context.Context, rows []db.NodeAgentsRow) (changed bool) {
 	used := map[ScalerID]bool{}
 	for _, r := range rows {
 		used[ScalerID{r.Scaler, r.Type}] = true
@@ -177,10 +177,24 @@ func (n *Node) dropRetired(rows []db.NodeAgentsRow) (changed bool) {
 			continue
 		}
 		n.log.Info("scaler has retired", "scaler", id.Name)
+		n.sweep(ctx, m)
 		n.release(m)
 		delete(n.scalers, id)
 		changed = true
 	}
 	n.order = kept
 	return changed
+}
+
+// sweep removes what a scaler that has retired has left beside its agents.
+func (n *Node) sweep(ctx context.Context, m *managed) {
+	s, ok := m.backend.(backend.Sweeper)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	if err := s.Sweep(ctx); err != nil {
+		n.log.Warn("sweep after a scaler", "scaler", m.id.Name, "err", err)
+	}
 }

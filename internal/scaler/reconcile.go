@@ -1,7 +1,9 @@
 package scaler
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -21,6 +23,10 @@ type View struct {
 
 // ScalerID names a scaler's backend. The type belongs to it: a name that changed its type has two until the old agents are gone.
 type ScalerID struct{ Name, Type string }
+
+func (s ScalerID) compare(o ScalerID) int {
+	return cmp.Or(cmp.Compare(s.Name, o.Name), cmp.Compare(s.Type, o.Type))
+}
 
 // ScalerView is one scaler as the node has it.
 type ScalerView struct {
@@ -76,6 +82,7 @@ type Action struct {
 	Error   string // for people
 	Tail    []string
 	Counted bool
+	Holds   []backend.Resource // of an orphan
 }
 
 // Plan is what Reconcile wants done, and when it wants to look again at the latest (0 = no need).
@@ -268,21 +275,25 @@ func (r *reconciler) ending(row Row, known bool) {
 // noLaunch is agents.launch before Plan.
 const noLaunch = "{}"
 
-// orphans ends what carries our name but has no row.
+// orphans ends what carries our name but has no row. What is only known to be this node's may be found by several scalers; one of them ends
+// it.
 func (r *reconciler) orphans() {
-	for id, s := range r.Scalers {
-		for _, t := range s.Things {
-			if r.rows[t.AgentID] || r.Busy[t.AgentID] != 0 {
+	taken := map[string]bool{}
+	for _, id := range slices.SortedFunc(maps.Keys(r.Scalers), ScalerID.compare) {
+		for _, t := range r.Scalers[id].Things {
+			if r.rows[t.AgentID] || r.Busy[t.AgentID] != 0 || taken[t.AgentID] {
 				continue
 			}
+			taken[t.AgentID] = true
 			if at := r.RetryAt[t.AgentID]; r.Now < at {
 				r.later(at)
 				continue
 			}
-			r.plan.Actions = append(r.plan.Actions, Action{Kind: ActDelete, AgentID: t.AgentID, Scaler: id, Launch: t.Launch, Reason: "no row"})
+			r.plan.Actions = append(r.plan.Actions, Action{
+				Kind: ActDelete, AgentID: t.AgentID, Scaler: id, Launch: t.Launch, Reason: "no row", Holds: t.Holds,
+			})
 		}
 	}
-	// Maps have no order; actions must.
 	slices.SortStableFunc(r.plan.Actions, compareActions)
 }
 

@@ -49,6 +49,7 @@ func (n *Node) tick(ctx context.Context) error {
 		Scalers: n.list(ctx), Busy: busy, RetryAt: n.retries(now), Dead: n.dead,
 	}
 	n.noteDead(&v)
+	n.orphans.settle(v)
 	plan := Reconcile(v)
 	jobs, err := n.record(ctx, plan.Actions, rows)
 	if err != nil {

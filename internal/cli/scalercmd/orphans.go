@@ -62,12 +62,19 @@ func reapOrphans(c *console.Console, reaper Reaper) *cobra.Command {
 }
 
 func orphans(c *console.Console, reaper Reaper) *cobra.Command {
+	cmd := listOrphans(c, reaper, "orphans")
+	cmd.AddCommand(listOrphans(c, reaper, "list"))
+	return cmd
+}
+
+// listOrphans is "kici scaler orphans", and as the other nouns have it "orphans list".
+func listOrphans(c *console.Console, reaper Reaper, use string) *cobra.Command {
 	r := Reap{DryRun: true}
 	cmd := &cobra.Command{
-		Use:     "orphans",
+		Use:     use,
 		Short:   "List what scalers have left on this machine while its server is down",
 		Long:    "List the agents that the scalers of this machine's server have left here, without the server and its database. kici scaler reap-orphans ends them.",
-		Example: "  kici scaler orphans\n  kici scaler orphans --output json",
+		Example: "  kici scaler orphans list\n  kici scaler orphans list --output json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return reap(cmd.Context(), c, reaper, r) },
 	}

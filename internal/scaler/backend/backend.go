@@ -22,7 +22,8 @@ type Backend interface {
 	// Delete ends the agent and removes all it left. It is idempotent and repeated until it returns ErrNotFound
 	// (nothing is left) or nil (all was removed now).
 	Delete(context.Context, Ref) error
-	// List returns everything on this host that bears our cluster, node and scaler name, with or without a row.
+	// List returns everything on this host that bears our cluster, node and scaler name, with or without a row. What is only known to be the
+	// node's may be returned by each of its scalers.
 	List(context.Context) ([]Instance, error)
 	// Capabilities says what this backend can do.
 	Capabilities() Capabilities
@@ -74,6 +75,8 @@ type Instance struct {
 	Unstarted bool
 	Detail    string   // for people: "pid 4711", "exited with 1"
 	Tail      []string // last lines of output of a dead agent, at most 50
+	// Holds is what it is made of on this host as far as List can tell, for the count of leaks when it has no row.
+	Holds []Resource
 }
 
 // Capabilities of a backend.
@@ -101,6 +104,12 @@ type Closer interface{ Close() error }
 // Watcher reports exits early, so that the loop need not wait for its next pass. The channel carries agent ids and is
 // only a hint.
 type Watcher interface{ Exits() <-chan string }
+
+// Sweeper removes what is left of no agent in particular, such as a network that nobody uses any more, when the server will not come back and its
+// agents are gone.
+type Sweeper interface {
+	Sweep(context.Context) error
+}
 
 // Auditor knows what the network policy of an agent has refused: "packets: 3, first to: 10.0.0.5:22/tcp", "" for nothing. It is asked before
 // Delete; what is not known then is lost.

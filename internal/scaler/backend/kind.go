@@ -95,6 +95,7 @@ type Host struct {
 	Environ []string // of this process
 	// AgentSocket is a socket on this host that serves agents, alone in its folder; '' for none. Spec.Socket says which agents may use it.
 	AgentSocket string
+	Leaks       *Leaks // counts what backends find by themselves
 	Log         *slog.Logger
 	Now         func() time.Time
 }

@@ -41,6 +41,17 @@ type changes struct {
 
 func (c changes) empty() bool { return !c.Baseline && len(c.Remove)+len(c.Put) == 0 }
 
+// gone are the agents that have no rules any more after the changes.
+func (c changes) gone() (out []Agent) {
+	for _, e := range c.Remove {
+		again := slices.ContainsFunc(c.Put, func(r Rules) bool { return r.Agent == e.ID })
+		if !again && !slices.Contains(out, e.Agent) {
+			out = append(out, e.Agent)
+		}
+	}
+	return out
+}
+
 // reconcile compares what an owner wants on a bridge with what is there. All of the owner's that is not wanted goes, on whatever bridge;
 // what others have stays, unless it holds an address that is wanted: addresses are handed out by the engine, so that agent is gone
 // (XS-81). An agent whose rules are as wanted on both hooks is left alone, and keeps its counters.

@@ -7,3 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failed is the error of a Sync.
+func failed(_ []Agent, err error) error { return err }

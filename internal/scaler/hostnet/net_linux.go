@@ -62,32 +62,35 @@ func (n *Net) Check(ctx context.Context) (Support, error) {
 
 // Ensure puts the baseline around a bridge, which need not exist yet: from then on its agents can send only by rules of their own.
 func (n *Net) Ensure(ctx context.Context, b Bridge) error {
-	return n.change(ctx, b, nil, func([]entry) changes { return changes{} })
+	_, err := n.change(ctx, b, nil, func([]entry) changes { return changes{} })
+	return err
 }
 
 // Apply gives an agent its rules, and first the baseline if it is not there. Whatever the agent or its address had is replaced, in one
 // transaction (NET-7). Call it before the agent's first instruction.
 func (n *Net) Apply(ctx context.Context, b Bridge, r Rules) error {
-	return n.change(ctx, b, []Rules{r}, func(there []entry) changes { return replace(n.owner, b, r, there) })
+	_, err := n.change(ctx, b, []Rules{r}, func(there []entry) changes { return replace(n.owner, b, r, there) })
+	return err
 }
 
 // Sync makes want the rules of this owner: it repairs the baseline, adds what is missing or different, and removes what is not wanted.
 // What is right already is not touched. When the rules that are there cannot be listed, nothing is changed (NET-10). An agent that Apply
-// gives its rules meanwhile, and want does not have, loses them: let one of the two wait for the other.
-func (n *Net) Sync(ctx context.Context, b Bridge, want []Rules) error {
+// gives its rules meanwhile, and want does not have, loses them: let one of the two wait for the other. It returns the agents whose rules are
+// gone.
+func (n *Net) Sync(ctx context.Context, b Bridge, want []Rules) ([]Agent, error) {
 	return n.change(ctx, b, want, func(there []entry) changes { return reconcile(n.owner, b, want, there) })
 }
 
-// change reads what is there, decides, and writes it down in one transaction.
-func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]entry) changes) error {
+// change reads what is there, decides, and writes it down in one transaction. It returns the agents that have no rules any more.
+func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]entry) changes) (gone []Agent, err error) {
 	if err := b.check(); err != nil {
-		return fmt.Errorf("network isolation: %w", err)
+		return nil, fmt.Errorf("network isolation: %w", err)
 	}
 	support, err := n.supported(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return n.retry(ctx, func(k *kernel) error {
+	err = n.retry(ctx, func(k *kernel) error {
 		there, err := k.entries()
 		if err != nil {
 			return err
@@ -98,12 +101,18 @@ func (n *Net) change(ctx context.Context, b Bridge, want []Rules, decide func([]
 		if err := k.distrust(there, n.owner, b, want); err != nil {
 			return err
 		}
+		gone = nil
 		c := decide(there)
 		if c.Baseline, err = k.lacksBaseline(b, support); err != nil || c.empty() {
 			return err
 		}
+		gone = c.gone()
 		return k.write(b, support, n.owner, c)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
 // Remove takes the rules of these agents away, on both hooks, whoever made them. Only an agent of the same id, owner, bridge and address

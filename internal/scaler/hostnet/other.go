@@ -25,7 +25,7 @@ func (*Net) Ensure(context.Context, Bridge) error { return errLinux }
 func (*Net) Apply(context.Context, Bridge, Rules) error { return errLinux }
 
 // Sync returns an error.
-func (*Net) Sync(context.Context, Bridge, []Rules) error { return errLinux }
+func (*Net) Sync(context.Context, Bridge, []Rules) ([]Agent, error) { return nil, errLinux }
 
 // Remove returns an error.
 func (*Net) Remove(context.Context, ...Agent) error { return errLinux }

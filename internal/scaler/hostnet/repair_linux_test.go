@@ -26,7 +26,7 @@ func TestRulesOutliveTheProcess(t *testing.T) {
 	}
 
 	next := w.open(t, me)
-	if err := next.Sync(t.Context(), testBridge, []Rules{one}); err != nil {
+	if _, err := next.Sync(t.Context(), testBridge, []Rules{one}); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(t, next); got != "[node/me one br-test 172.30.0.2]" {
@@ -97,7 +97,7 @@ func TestWhatAnAdministratorDeletesComesBack(t *testing.T) {
 		},
 	} {
 		for _, repair := range []func() error{
-			func() error { return n.Sync(t.Context(), testBridge, []Rules{one}) },
+			func() error { return failed(n.Sync(t.Context(), testBridge, []Rules{one})) },
 			func() error { return n.Apply(t.Context(), testBridge, one) },
 		} {
 			w.apply(t, n, one)

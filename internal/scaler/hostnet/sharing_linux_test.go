@@ -55,7 +55,7 @@ func TestTwoOwnersOneTable(t *testing.T) {
 	a, b := w.open(t, me), w.open(t, other)
 	one := Rules{Agent: "one", Addr: netip.MustParseAddr(oneAddr), Allow: prefixes("0.0.0.0/0")}
 	three := Rules{Agent: "three", Addr: netip.MustParseAddr("172.29.0.2"), Allow: prefixes("0.0.0.0/0")}
-	for _, err := range []error{a.Sync(t.Context(), testBridge, []Rules{one}), b.Sync(t.Context(), otherBridge, []Rules{three})} {
+	for _, err := range []error{failed(a.Sync(t.Context(), testBridge, []Rules{one})), failed(b.Sync(t.Context(), otherBridge, []Rules{three}))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestTwoOwnersOneTable(t *testing.T) {
 	if w.one.reaches("tcp", "172.29.0.2", someport) || third.reaches("tcp", oneAddr, someport) {
 		t.Error("agents of two bridges reach each other, although an allow-list opens only what is no agent")
 	}
-	if err := a.Sync(t.Context(), testBridge, nil); err != nil {
+	if _, err := a.Sync(t.Context(), testBridge, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(t, a); got != "[node/other three br-other 172.29.0.2]" || w.one.reaches("tcp", internet, someport) || !third.gets("tcp", corp, someport) {
@@ -137,7 +137,7 @@ func TestManyAtOnce(t *testing.T) {
 					}
 				}
 			}
-			if err := n.Sync(t.Context(), testBridge, all); err != nil {
+			if _, err := n.Sync(t.Context(), testBridge, all); err != nil {
 				t.Error(err)
 			}
 			if err := n.Remove(t.Context(), n.Agent(testBridge, all[0])); err != nil {
@@ -180,7 +180,7 @@ func TestFailedListingChangesNothing(t *testing.T) {
 	w.apply(t, n, one)
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	for _, err := range []error{n.Sync(late, testBridge, nil), n.Remove(late, n.Agent(testBridge, one))} {
+	for _, err := range []error{failed(n.Sync(late, testBridge, nil)), n.Remove(late, n.Agent(testBridge, one))} {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
@@ -192,7 +192,7 @@ func TestFailedListingChangesNothing(t *testing.T) {
 		powerless := &Net{owner: me, names: n.names} // in the thread's own namespace
 		powerless.support.Store(n.support.Load())
 		_, list := powerless.List(t.Context())
-		for _, err := range []error{list, powerless.Sync(t.Context(), testBridge, nil), powerless.Remove(t.Context(), n.Agent(testBridge, one))} {
+		for _, err := range []error{list, failed(powerless.Sync(t.Context(), testBridge, nil)), powerless.Remove(t.Context(), n.Agent(testBridge, one))} {
 			if !errors.Is(err, errDenied) {
 				return fmt.Errorf("without the right to list: %w", err)
 			}

@@ -227,7 +227,7 @@ func (q *Queries) CountUsableOwnersOfOrg(ctx context.Context, orgID string, now 
 
 const deleteAgentTokensOfGone = `-- name: DeleteAgentTokensOfGone :execrows
 DELETE FROM agent_tokens
-WHERE type = 'ephemeral' AND EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state = 'gone')
+WHERE type = 'ephemeral' AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state <> 'gone')
 `
 
 func (q *Queries) DeleteAgentTokensOfGone(ctx context.Context) (int64, error) {

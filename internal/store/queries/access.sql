@@ -96,4 +96,4 @@ RETURNING *;
 
 -- name: DeleteAgentTokensOfGone :execrows
 DELETE FROM agent_tokens
-WHERE type = 'ephemeral' AND EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state = 'gone');
+WHERE type = 'ephemeral' AND NOT EXISTS (SELECT 1 FROM agents a WHERE a.id = agent_tokens.agent_id AND a.state <> 'gone');

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -161,22 +163,69 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 	var out []backend.Instance
 	known := map[string]bool{}
 	for _, e := range entries {
-		if !agentID().MatchString(e.Name()) {
+		id := strings.TrimPrefix(e.Name(), newPrefix)
+		if !agentID().MatchString(id) || known[id] {
 			continue
 		}
-		known[e.Name()] = true
+		known[id] = true
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r, ok, err := readRecord(b.dir(e.Name()))
-		if err != nil {
+		r, ok, err := readRecord(b.dir(id))
+		switch {
+		case errors.Is(err, errNoRecord), err == nil && !ok:
+			out = append(out, b.remnant(id, "a folder without a record", backend.Workspace))
+		case err != nil:
 			return nil, err
-		}
-		if ok && r.Scaler == b.entry.Name {
-			out = append(out, b.instance(ctx, e.Name(), r))
+		case r.Scaler == b.entry.Name:
+			out = append(out, b.instance(ctx, id, r))
 		}
 	}
-	return append(out, b.orphanUnits(ctx, known)...), nil
+	out = append(out, b.orphanUnits(ctx, known)...)
+	return append(out, b.remnants(known)...), nil
+}
+
+// remnant is what is left of an agent whose record was lost: nobody knows whose it was, but that it was this node's. Whatever it is, its
+// agent cannot go on: it is ended.
+func (b *Backend) remnant(id, what string, holds ...backend.Resource) backend.Instance {
+	return backend.Instance{AgentID: id, Launch: b.plan(id).encode(), Unstarted: true, Detail: what, Holds: holds}
+}
+
+// remnants finds what is in this node's own folders and belongs to no record: an agent's record is made first and removed last.
+func (b *Backend) remnants(known map[string]bool) (out []backend.Instance) {
+	found := b.strayLeaves(known)
+	for id := range found {
+		known[id] = true
+	}
+	out = slices.Collect(maps.Values(found))
+	if b.work != privateRoot(b.host.NodeID) { // another folder may be shared with other nodes
+		return out
+	}
+	entries, err := os.ReadDir(b.work)
+	if err != nil {
+		return out
+	}
+	for _, e := range entries {
+		if id := e.Name(); agentID().MatchString(id) && !known[id] {
+			out = append(out, b.remnant(id, "a workspace without a record", backend.Workspace))
+		}
+	}
+	return out
+}
+
+// holds names what a recorded agent is made of.
+func holds(r record, running bool) []backend.Resource {
+	out := []backend.Resource{backend.Workspace} // its folder at least
+	if running {
+		out = append(out, backend.Process)
+	}
+	switch _, err := os.Stat(r.Cgroup); {
+	case r.Unit != "" && running:
+		out = append(out, backend.Scope)
+	case r.Unit == "" && r.Cgroup != "" && err == nil:
+		out = append(out, backend.Cgroup)
+	}
+	return out
 }
 
 // instance says what is with one agent now.
@@ -185,13 +234,13 @@ func (b *Backend) instance(ctx context.Context, id string, r record) backend.Ins
 	output := filepath.Join(b.dir(id), logFile)
 	p := b.find(id, r)
 	if p != nil && !p.gone() {
-		inst.Running, inst.Detail = true, fmt.Sprintf("pid %d", r.Pid)
+		inst.Running, inst.Detail, inst.Holds = true, fmt.Sprintf("pid %d", r.Pid), holds(r, true)
 		if err := trimLog(output); err != nil {
 			b.log.Warn("trim agent output", "agent_id", id, "err", err)
 		}
 		return inst
 	}
-	inst.Unstarted = !r.Ready
+	inst.Unstarted, inst.Holds = !r.Ready, holds(r, false)
 	if p != nil {
 		inst.Detail = p.exit()
 	}

@@ -10,19 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// strayAge is how old a folder without a record must be before it goes. Every agent has its record from before its first folder until
-// after its last, and no start takes so long: such a folder is what a crash has left in between, and nobody would come back to it.
+// strayAge is how old an interrupted copy must be before it goes: no copy takes so long.
 const strayAge = time.Hour
 
-// Collect implements backend.Collector: halves of starts and of ends in the folder of agents and in the folder of workspaces that is this
-// node's alone, and interrupted copies of the program. On a full disk, the workspaces of dead agents go as well; the rest of such an agent
-// stays for Delete, which tells what became of it. A configured workDir may be shared with others, and nothing there is without a record.
+// Collect implements backend.Collector: interrupted copies of the program in the folder of workspaces that is this node's alone. On a full
+// disk, the workspaces of dead agents go as well; the rest of such an agent stays for Delete, which tells what became of it. Folders without
+// a record are found by List.
 func (b *Backend) Collect(ctx context.Context, c backend.Collect) (out []backend.Collected, err error) {
 	found, err := b.strays()
 	if c.Full != nil {
@@ -70,34 +68,14 @@ func (b *Backend) collect(f found) (backend.Collected, error) {
 	return backend.Collected{Kind: f.kind, Name: f.path, Bytes: size, Why: f.why}, nil
 }
 
-// recorded reports whether an agent has a record. One that cannot be read is there.
-func (b *Backend) recorded(agent string) bool {
-	_, err := os.Lstat(filepath.Join(b.dir(agent), recordFile))
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
 func (b *Backend) strays() (out []found, err error) {
-	const half = "what an interrupted start or end of an agent left"
-	out, err = b.without(b.root, func(name string) (found, bool) {
-		return found{agent: strings.TrimPrefix(name, newPrefix), kind: backend.CollectedWorkspace, why: half}, true
-	})
 	if b.work == "" || b.work != privateRoot(b.host.NodeID) {
-		return out, err
+		return nil, nil
 	}
-	if perr := makeWorkRoot(b.work); perr != nil { // it is no longer what Prepare made
-		return out, errors.Join(err, perr)
+	if err := makeWorkRoot(b.work); err != nil { // it is no longer what Prepare made
+		return nil, err
 	}
-	work, werr := b.without(b.work, func(name string) (found, bool) {
-		return found{agent: name, kind: backend.CollectedWorkspace, why: half}, !strings.HasPrefix(name, newPrefix)
-	})
-	program, perr := b.without(filepath.Join(b.work, programFolder), func(name string) (found, bool) {
-		return found{kind: backend.CollectedProgram, why: "an interrupted copy of the agent's program"}, backend.IsPartOfProgram(name)
-	})
-	return slices.Concat(out, work, program), errors.Join(err, werr, perr)
-}
-
-// without lists what in a folder is old enough and has no record. of says what something of that name would be.
-func (b *Backend) without(folder string, of func(name string) (found, bool)) (out []found, err error) {
+	folder := filepath.Join(b.work, programFolder)
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -106,22 +84,12 @@ func (b *Backend) without(folder string, of func(name string) (found, bool)) (ou
 		return nil, fmt.Errorf("look for leftovers: %w", err)
 	}
 	for _, e := range entries {
-		f, ok := of(e.Name())
-		info, ierr := e.Info()
-		if !ok || ierr != nil || b.host.Now().Sub(info.ModTime()) < strayAge {
-			continue
+		info, err := e.Info()
+		if err == nil && backend.IsPartOfProgram(e.Name()) && b.host.Now().Sub(info.ModTime()) >= strayAge {
+			out = append(out, found{
+				path: filepath.Join(folder, e.Name()), kind: backend.CollectedProgram, why: "an interrupted copy of the agent's program", at: info.ModTime(),
+			})
 		}
-		if f.kind == backend.CollectedWorkspace && (!e.IsDir() || !agentID().MatchString(f.agent)) {
-			continue
-		}
-		if e.Name() == f.agent { // and not half of a start, which the agent can do without whatever became of it
-			f.needed = func() bool { return b.recorded(f.agent) }
-			if f.needed() {
-				continue
-			}
-		}
-		f.path, f.at = filepath.Join(folder, e.Name()), info.ModTime()
-		out = append(out, f)
 	}
 	return out, nil
 }

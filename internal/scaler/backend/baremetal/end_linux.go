@@ -3,6 +3,7 @@ package baremetal
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/kici-go/kici/internal/cgroup"
 )
@@ -15,15 +16,18 @@ func (b *Backend) endLeft(ctx context.Context, id string, r record) (found bool,
 	b.loosen(ctx, r)
 	if m := b.managers[r.Manager]; m != nil && r.Unit != "" {
 		found, err = m.stopUnit(ctx, r.Unit)
-		if err == nil || !errors.Is(err, errNoManager) {
+		stray := b.cgroups != "" && filepath.Dir(r.Cgroup) == b.cgroups // a leaf outside of the unit
+		if err == nil && !stray || err != nil && !errors.Is(err, errNoManager) {
 			return found, err
 		}
 	}
+	var left bool
 	if r.Cgroup != "" {
-		found, err = endLeaf(ctx, r.Cgroup)
+		left, err = endLeaf(ctx, r.Cgroup)
 	} else {
-		found, err = sweep(ctx, id)
+		left, err = sweep(ctx, id)
 	}
+	found = found || left
 	if err != nil {
 		return found, err
 	}

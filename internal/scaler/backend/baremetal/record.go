@@ -73,6 +73,9 @@ func (r record) create(dir string) error {
 	return nil
 }
 
+// errNoRecord is a file that is no record, as a crash of the machine can leave one.
+var errNoRecord = errors.New("it is no record of an agent")
+
 // readRecord reads an agent's record; ok is false when there is none.
 func readRecord(dir string) (r record, ok bool, err error) {
 	var data []byte
@@ -83,8 +86,8 @@ func readRecord(dir string) (r record, ok bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &r)
+	if err == nil && (json.Unmarshal(data, &r) != nil || r.Scaler == "") {
+		err = fmt.Errorf("%s: %w", dir, errNoRecord)
 	}
 	if err != nil {
 		return record{}, false, fmt.Errorf("read agent record: %w", err)

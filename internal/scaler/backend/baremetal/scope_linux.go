@@ -207,7 +207,10 @@ func (b *Backend) orphanUnits(ctx context.Context, known map[string]bool) (out [
 			}
 			r := b.plan(id)
 			r.Ready = true
-			out = append(out, backend.Instance{AgentID: id, Launch: r.encode(), Running: u.ActiveState == "active", Detail: "unit " + u.Name})
+			known[id] = true
+			out = append(out, backend.Instance{
+				AgentID: id, Launch: r.encode(), Running: u.ActiveState == "active", Detail: "unit " + u.Name, Holds: []backend.Resource{backend.Scope, backend.Process},
+			})
 		}
 		return err
 	})

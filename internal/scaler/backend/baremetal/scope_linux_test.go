@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,7 +206,7 @@ func testOrphanScope(t *testing.T) {
 		t.Errorf("another scaler takes it for its own: %+v", got)
 	}
 	got, ok := r.list(b, id)
-	if !ok || !got.Running {
+	if !ok || !got.Running || !slices.Contains(got.Holds, backend.Scope) {
 		t.Fatalf("listed as %+v", got)
 	}
 	if err := r.delete(b, backend.Ref{AgentID: id, Launch: got.Launch}); err != nil {

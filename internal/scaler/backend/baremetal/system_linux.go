@@ -1,6 +1,7 @@
 package baremetal
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,7 @@ func (a *agents) openSystem() {
 		a.noGroup = err.Error()
 	} else if n := removeDeadFolders(context.Background(), a.cgroups); n > 0 {
 		a.log.Info("removed empty cgroups of dead nodes", "count", n)
+		a.host.Leaks.Removed(n, backend.Cgroup)
 	}
 }
 
@@ -66,6 +68,33 @@ func (b *Backend) planSystem(id string, r *record) {
 	if e := b.enforces(); e != nil {
 		e.plan(id, r)
 	}
+}
+
+// strayLeaves finds leaves of this node that belong to no known agent, by agent.
+func (b *Backend) strayLeaves(known map[string]bool) map[string]backend.Instance {
+	out := map[string]backend.Instance{}
+	if b.cgroups == "" {
+		return out
+	}
+	entries, err := os.ReadDir(b.cgroups)
+	if err != nil {
+		return out // it is made with the first agent
+	}
+	for _, e := range entries {
+		id := e.Name()
+		if !e.IsDir() || known[id] || !agentID().MatchString(id) {
+			continue
+		}
+		r := b.plan(id)
+		r.Unit, r.Manager, r.Cgroup = "", "", filepath.Join(b.cgroups, id)
+		inst := b.remnant(id, "a cgroup without a record", backend.Cgroup)
+		inst.Launch = r.encode()
+		if events, err := os.ReadFile(filepath.Join(r.Cgroup, "cgroup.events")); err == nil && bytes.Contains(events, []byte("populated 1")) {
+			inst.Detail, inst.Holds = "processes in a cgroup without a record", append(inst.Holds, backend.Process)
+		}
+		out[id] = inst
+	}
+	return out
 }
 
 // knownSystem takes from a row what can only be this agent's.

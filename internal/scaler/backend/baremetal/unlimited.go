@@ -22,6 +22,8 @@ func (b *Backend) blame(context.Context, record) string { return "" }
 
 func (b *Backend) orphanUnits(context.Context, map[string]bool) []backend.Instance { return nil }
 
+func (b *Backend) strayLeaves(map[string]bool) map[string]backend.Instance { return nil }
+
 func (b *Backend) planSystem(string, *record) {}
 
 func (b *Backend) knownSystem(string, record, *record) {}

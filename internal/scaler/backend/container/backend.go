@@ -142,4 +142,5 @@ var (
 	_ backend.Watcher  = (*Backend)(nil)
 	_ backend.Closer   = (*Backend)(nil)
 	_ backend.Reloader = (*Backend)(nil)
+	_ backend.Sweeper  = (*Backend)(nil)
 )

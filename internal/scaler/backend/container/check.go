@@ -114,7 +114,7 @@ func checkExtraHost(entry string) error {
 	return nil
 }
 
-var volumeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`) })
+var namedVolume = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`) })
 
 var volumeOptions = []string{"ro", "rw", "z", "Z", "private", "rprivate", "slave", "rslave", "shared", "rshared", "nocopy"}
 
@@ -126,7 +126,7 @@ func checkVolume(v string) error {
 		return fail("must be source:target or source:target:options")
 	}
 	source, target := parts[0], parts[1]
-	if !path.IsAbs(source) && !volumeName().MatchString(source) {
+	if !path.IsAbs(source) && !namedVolume().MatchString(source) {
 		return fail("the source must be an absolute path or the name of a volume")
 	}
 	if clean := path.Clean(target); !path.IsAbs(target) || clean == "/" {

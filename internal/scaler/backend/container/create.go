@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -45,8 +44,15 @@ func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance,
 	if err != nil {
 		return backend.Instance{}, err
 	}
-	t := start{spec: s, set: set, image: want.ref, otherUser: otherUser(img)}
+	t := start{spec: s, set: set, image: want.ref, otherUser: otherUser(img), volumes: volumesOf(img, set)}
 	id, err := b.start(ctx, t)
+	if errors.Is(err, errNoNetwork) { // somebody has removed it
+		b.log.Warn("the network of agents is gone; it is made again")
+		if err = b.fence(ctx); err != nil {
+			return backend.Instance{}, fmt.Errorf("%w: %w", backend.ErrNotReady, err)
+		}
+		id, err = b.start(ctx, t)
+	}
 	if err != nil {
 		return backend.Instance{}, err
 	}
@@ -55,7 +61,9 @@ func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance,
 
 func (b *Backend) running(agent, id string) backend.Instance {
 	name := containerName(agent)
-	return backend.Instance{AgentID: agent, Launch: record{name, id}.encode(), Running: true, Detail: "container " + name}
+	return backend.Instance{
+		AgentID: agent, Launch: record{name, id}.encode(), Running: true, Detail: "container " + name, Holds: []backend.Resource{backend.Container},
+	}
 }
 
 // existing returns the agent's container when it runs, and removes what an interrupted start left of it.
@@ -83,6 +91,7 @@ type start struct {
 	set       backend.Set
 	image     string
 	otherUser bool // the image's processes are not root's
+	volumes   []string
 }
 
 // start makes a container and brings its agent to life. An engine on this machine that turns out to have other files is given copies.
@@ -90,6 +99,10 @@ func (b *Backend) start(ctx context.Context, t start) (id string, err error) {
 	l, err := b.launch(t)
 	if err != nil {
 		return "", err
+	}
+	if err := b.makeVolumes(ctx, t.spec.AgentID, len(t.volumes)); err != nil {
+		b.undo(t.spec.AgentID)
+		return "", hostError(err, backend.ErrInfra)
 	}
 	made, err := b.api.Create(ctx, l.options())
 	if err != nil && (invisible(err, l.program) || invisible(err, l.socket)) {
@@ -113,10 +126,19 @@ func (b *Backend) start(ctx context.Context, t start) (id string, err error) {
 	return made, nil
 }
 
+// errNoNetwork says that the network of agents is not there.
+var errNoNetwork = fmt.Errorf("%w: the network of agents is gone", backend.ErrNotReady)
+
+// noNetwork reports whether an engine says that a container's network is not there, which each does in its own way.
+func noNetwork(err error, l launch) bool {
+	text := err.Error()
+	return l.network != "" && strings.Contains(text, "network") && strings.Contains(text, "not found")
+}
+
 // createError explains what an engine says of a container that it does not make.
 func createError(err error, l launch) error {
-	if engineapi.IsStatus(err, http.StatusNotFound) && strings.Contains(err.Error(), "network") {
-		return fmt.Errorf("%w: %s", backend.ErrNotReady, sentence(err)) // somebody removed it; Prepare makes it again
+	if noNetwork(err, l) {
+		return fmt.Errorf("%w: %s", errNoNetwork, sentence(err))
 	}
 	if invisible(err, l.program) {
 		return fmt.Errorf("%w: %s", backend.ErrRefused, sentence(err))
@@ -128,7 +150,7 @@ func createError(err error, l launch) error {
 func (b *Backend) launch(t start) (launch, error) {
 	b.mu.Lock()
 	l := launch{
-		spec: t.spec, set: t.set, scaler: b.scaler, host: b.host, engine: b.at, podman: b.podman, image: t.image, program: b.binary,
+		spec: t.spec, set: t.set, volumes: t.volumes, scaler: b.scaler, host: b.host, engine: b.at, podman: b.podman, image: t.image, program: b.binary,
 		hosts: b.entry.Options.Strings(keyExtraHosts), url: t.spec.URL,
 	}
 	copied, network := b.copied, b.network
@@ -175,11 +197,11 @@ func (b *Backend) enliven(ctx context.Context, id string, l launch, otherUser bo
 	}
 	stream, err := b.api.Attach(ctx, id)
 	if err != nil {
-		return startError(fmt.Errorf("attach to the container: %w", err)) // Podman starts half of it here
+		return startError(fmt.Errorf("attach to the container: %w", err), l) // Podman starts half of it here
 	}
 	defer func() { _ = stream.Conn.Close() }() // the agent leaves when its input ends without a token
 	if err := b.api.Start(ctx, id); err != nil {
-		return startError(err)
+		return startError(err, l)
 	}
 	if l.rules != nil {
 		if err := b.confine(ctx, id, l); err != nil {
@@ -193,7 +215,12 @@ func (b *Backend) enliven(ctx context.Context, id string, l launch, otherUser bo
 }
 
 // startError explains a container that did not start. Most refusals of a runtime would come again.
-func startError(err error) error { return hostError(err, backend.ErrRefused) }
+func startError(err error, l launch) error {
+	if noNetwork(err, l) {
+		return fmt.Errorf("%w: %s", errNoNetwork, sentence(err))
+	}
+	return hostError(err, backend.ErrRefused)
+}
 
 // give hands the token over, and waits for the agent to say something: that it has it is the first thing that it says. Whether an engine
 // has passed on what it was sent cannot be known otherwise.
@@ -225,8 +252,11 @@ func (b *Backend) undo(agent string) {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
 	in, ours, err := b.inspect(ctx, agent)
-	if err == nil && ours {
+	switch {
+	case err == nil && ours:
 		err = b.remove(ctx, agent, in.ID)
+	case errors.Is(err, backend.ErrNotFound):
+		_, err = b.clear(ctx, agent)
 	}
 	if err != nil && !errors.Is(err, backend.ErrNotFound) {
 		b.log.Warn("undo a failed start", "agent_id", agent, "err", err)

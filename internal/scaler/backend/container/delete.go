@@ -25,8 +25,12 @@ func (b *Backend) Delete(ctx context.Context, ref backend.Ref) error {
 	defer unlock()
 	in, ours, err := b.inspect(ctx, ref.AgentID)
 	if errors.Is(err, backend.ErrNotFound) || err == nil && !ours {
-		if err := b.release(ctx, ref.AgentID); err != nil {
+		volumes, err := b.clear(ctx, ref.AgentID)
+		if err != nil {
 			return fmt.Errorf("end agent %s: %w", ref.AgentID, err)
+		}
+		if volumes > 0 {
+			return nil
 		}
 		return fmt.Errorf("agent %s: %w", ref.AgentID, backend.ErrNotFound)
 	}
@@ -77,6 +81,12 @@ func (g *engine) end(ctx context.Context, id string, grace time.Duration) error 
 	return nil
 }
 
+// clear removes what an agent has beside its container: volumes and rules. It says how many volumes there were.
+func (g *engine) clear(ctx context.Context, agent string) (volumes int, err error) {
+	volumes, err = g.removeVolumes(ctx, agent)
+	return volumes, errors.Join(err, g.release(ctx, agent))
+}
+
 // removePause is between two looks at a container that somebody else is removing.
 const removePause = 50 * time.Millisecond
 
@@ -86,7 +96,8 @@ func (g *engine) remove(ctx context.Context, agent, id string) error {
 		err := g.api.Remove(ctx, id)
 		switch {
 		case err == nil, missing(err):
-			return g.release(ctx, agent)
+			_, err := g.clear(ctx, agent)
+			return err
 		case !engineapi.IsStatus(err, http.StatusConflict):
 			return fmt.Errorf("remove container %s: %w", containerName(agent), err)
 		}

@@ -181,6 +181,13 @@ func (g *engine) lock(ctx context.Context, locks map[string]*agentLock, name str
 	}
 }
 
+// busy reports whether somebody has an agent's lock or waits for it.
+func (g *engine) busy(agent string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.locks[agent] != nil
+}
+
 // enginesFolder of the data directory remembers where scalers' engines are, for those that are no longer configured.
 const enginesFolder = "engines"
 

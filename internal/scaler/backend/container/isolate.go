@@ -23,7 +23,7 @@ import (
 type rules interface {
 	Check(context.Context) (hostnet.Support, error)
 	Apply(context.Context, hostnet.Bridge, hostnet.Rules) error
-	Sync(context.Context, hostnet.Bridge, []hostnet.Rules) error
+	Sync(context.Context, hostnet.Bridge, []hostnet.Rules) (gone []hostnet.Agent, err error)
 	Remove(context.Context, ...hostnet.Agent) error
 	Refused(context.Context, string) (hostnet.Refused, error)
 	List(context.Context) ([]hostnet.Agent, error)
@@ -54,7 +54,7 @@ func (g *engine) fence(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.rules.Sync(ctx, b, g.standing(items)); err != nil {
+	if err := g.settleRules(ctx, b, items); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -78,10 +78,27 @@ func (g *engine) survey(ctx context.Context) ([]container.Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.rules.Sync(ctx, b, g.standing(items)); err != nil {
+	if err := g.settleRules(ctx, b, items); err != nil {
 		g.log.Error("make the network rules of agents true again", "err", err)
 	}
 	return items, nil
+}
+
+// settleRules makes the rules of our containers those that there are. Rules of an agent that has no container, and that nobody is just
+// making or ending, are a leak.
+func (g *engine) settleRules(ctx context.Context, b bridge, items []container.Summary) error {
+	gone, err := g.rules.Sync(ctx, b, g.standing(items))
+	if err != nil {
+		return err
+	}
+	for _, a := range gone {
+		has := slices.ContainsFunc(items, func(c container.Summary) bool { return c.Labels[labelAgent] == a.ID })
+		if !has && !g.busy(a.ID) {
+			g.log.Warn("removed network rules of an agent without a container", "agent_id", a.ID)
+			g.host.Leaks.Removed(1, backend.Rule)
+		}
+	}
+	return nil
 }
 
 // standing are the rules of containers that run. One without an address has none, and reaches nothing.
@@ -201,7 +218,12 @@ func (g *engine) sweepRules(ctx context.Context, b bridge) error {
 		return nil
 	}
 	g.log.Info("remove network rules of containers that are gone", "count", len(stale))
-	return g.rules.Remove(ctx, stale...)
+	g.host.Leaks.Found(len(stale), backend.Rule)
+	if err := g.rules.Remove(ctx, stale...); err != nil {
+		return err
+	}
+	g.host.Leaks.Healed(len(stale), backend.Rule)
+	return nil
 }
 
 // reach is what an agent may reach, as its container remembers it. The agent's address is not in it: that changes with each start.

@@ -260,7 +260,11 @@ func (f *fakeRules) Check(context.Context) (hostnet.Support, error) {
 func (f *fakeRules) Apply(context.Context, hostnet.Bridge, hostnet.Rules) error {
 	return nil
 }
-func (f *fakeRules) Sync(context.Context, hostnet.Bridge, []hostnet.Rules) error { return f.sync }
+
+func (f *fakeRules) Sync(context.Context, hostnet.Bridge, []hostnet.Rules) ([]hostnet.Agent, error) {
+	return nil, f.sync
+}
+
 func (f *fakeRules) Remove(_ context.Context, a ...hostnet.Agent) error {
 	f.removed = append(f.removed, a...)
 	return nil

@@ -50,6 +50,7 @@ const (
 type launch struct {
 	spec    backend.Spec
 	set     backend.Set
+	volumes []string // folders for which the image wants volumes
 	scaler  string
 	host    backend.Host
 	engine  endpoint
@@ -109,6 +110,7 @@ func (l launch) hostConfig() *container.HostConfig {
 	if l.socket != "" {
 		h.Mounts = append(h.Mounts, readOnly(l.socket, serverFolder))
 	}
+	h.Mounts = append(h.Mounts, volumeMounts(l.spec.AgentID, l.volumes)...)
 	return h
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,26 +39,46 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	volumes, err := b.volumes(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	var out []backend.Instance
 	for _, c := range items {
 		agent := c.Labels[labelAgent]
-		if !agentID().MatchString(agent) || len(c.Names) == 0 || strings.TrimPrefix(c.Names[0], "/") != containerName(agent) {
+		if !named(c) {
 			continue // somebody has copied our labels; it is not ours to end
 		}
-		if alive(c.State) {
-			out = append(out, b.running(agent, c.ID))
-			continue
+		inst := b.running(agent, c.ID)
+		if !alive(c.State) {
+			if inst, err = b.dead(ctx, agent, c.ID); errors.Is(err, backend.ErrNotFound) {
+				continue // it went meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
-		inst, err := b.dead(ctx, agent, c.ID)
-		if errors.Is(err, backend.ErrNotFound) {
-			continue // it went meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
+		inst.Holds = append(inst.Holds, holdVolumes(volumes[agent])...)
+		delete(volumes, agent)
 		out = append(out, inst)
 	}
+	for _, agent := range slices.Sorted(maps.Keys(volumes)) { // their containers were removed by somebody else, or never made
+		out = append(out, backend.Instance{
+			AgentID: agent, Launch: record{Container: containerName(agent)}.encode(), Unstarted: true, Detail: "volumes without a container",
+			Holds: holdVolumes(volumes[agent]),
+		})
+	}
 	return out, nil
+}
+
+// named reports whether a container has the name that goes with its labels.
+func named(c container.Summary) bool {
+	agent := c.Labels[labelAgent]
+	return agentID().MatchString(agent) && len(c.Names) > 0 && strings.TrimPrefix(c.Names[0], "/") == containerName(agent)
+}
+
+func holdVolumes(names []string) []backend.Resource {
+	return slices.Repeat([]backend.Resource{backend.Volume}, len(names))
 }
 
 // ours lists this scaler's containers, with those that do not run.

@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
 
+	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/scaler/hostnet"
 )
@@ -65,6 +68,57 @@ func (g *engine) ensureNetwork(ctx context.Context) (bridge, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return fitting(have, g.podman)
+}
+
+// Sweep implements backend.Sweeper: rules of agents that have no container, and the network when nobody uses it any more. Another server of this
+// machine that needs the network makes it again.
+func (g *engine) Sweep(ctx context.Context) error {
+	have, found, err := g.findNetwork(ctx)
+	if err != nil {
+		return fmt.Errorf("network %s of %s: %w", networkName, g.at, err)
+	}
+	var errs []error
+	if g.rules != nil {
+		errs = append(errs, g.dropRules(ctx))
+	}
+	if !found || have.Labels[labelManaged] != "true" || len(have.Containers) > 0 {
+		return errors.Join(errs...)
+	}
+	err = g.api.RemoveNetwork(ctx, have.ID)
+	switch {
+	case err == nil:
+		g.log.Info("removed the network of agents: nobody uses it")
+		g.host.Leaks.Removed(1, backend.Network)
+	case engineapi.IsStatus(err, http.StatusNotFound, http.StatusForbidden, http.StatusConflict): // gone, or in use all of a sudden
+	default:
+		errs = append(errs, fmt.Errorf("remove network %s: %w", networkName, err))
+	}
+	return errors.Join(errs...)
+}
+
+// dropRules removes this scaler's rules of agents that have no container. Where rules cannot be looked at, there are none of ours.
+func (g *engine) dropRules(ctx context.Context) error {
+	there, err := g.rules.List(ctx)
+	if err != nil {
+		g.log.Debug("look for network rules", "err", err)
+		return nil
+	}
+	items, err := g.ours(ctx)
+	if err != nil {
+		return err
+	}
+	stale := slices.DeleteFunc(there, func(a hostnet.Agent) bool {
+		return a.Owner != g.owner() || slices.ContainsFunc(items, func(c container.Summary) bool { return c.Labels[labelAgent] == a.ID })
+	})
+	if len(stale) == 0 {
+		return nil
+	}
+	g.host.Leaks.Found(len(stale), backend.Rule)
+	if err := g.rules.Remove(ctx, stale...); err != nil {
+		return err
+	}
+	g.host.Leaks.Healed(len(stale), backend.Rule)
+	return nil
 }
 
 func (g *engine) networkOptions() network.CreateRequest {

@@ -180,6 +180,34 @@ func (c *Client) CreateNetwork(ctx context.Context, n network.CreateRequest) err
 	return c.post(ctx, "/networks/create", nil, n, nil)
 }
 
+// RemoveNetwork removes a network that no container uses.
+func (c *Client) RemoveNetwork(ctx context.Context, id string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/networks/" + id}, nil)
+}
+
+// Volume is a volume that has a name.
+type Volume struct {
+	Name   string            `json:"Name"`
+	Labels map[string]string `json:"Labels"`
+}
+
+// CreateVolume makes a volume; one that is there already stays as it is.
+func (c *Client) CreateVolume(ctx context.Context, v Volume) error {
+	return c.post(ctx, "/volumes/create", nil, v, nil)
+}
+
+// Volumes lists volumes.
+func (c *Client) Volumes(ctx context.Context, f Filters) ([]Volume, error) {
+	var out struct{ Volumes []Volume }
+	err := c.get(ctx, "/volumes", f.values(), &out)
+	return out.Volumes, err
+}
+
+// RemoveVolume removes a volume that no container uses.
+func (c *Client) RemoveVolume(ctx context.Context, name string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/volumes/" + name}, nil)
+}
+
 // Events tells what happens until ctx or the connection ends. begun is called when the engine listens.
 func (c *Client) Events(ctx context.Context, f Filters, begun func(), each func(events.Message)) error {
 	resp, err := c.do(ctx, request{method: http.MethodGet, path: "/events", query: f.values()})
