@@ -95,6 +95,7 @@ scalers:
     maxAgents: 4
     socketPath: %s
     networkIsolation: %v
+    minFreeDisk: %s
     labelSets:
       - labels: [linux]
         image: %s
@@ -122,6 +123,7 @@ type setup struct {
 	socket   string
 	image    string
 	pull     string   // imagePullPolicy
+	floor    string   // minFreeDisk
 	env      []string // of the server
 }
 
@@ -143,7 +145,8 @@ func makeWorld(t *testing.T, e *enginetest.Engine, s setup) *world {
 	}
 	_, w.port, _ = net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
-	w.write("data/scalers.yaml", fmt.Sprintf(scalers, cmp.Or(s.socket, e.Socket), s.isolated, cmp.Or(s.image, enginetest.Busybox), cmp.Or(s.pull, "Never"), w.file("shared")+":/shared"))
+	w.write("data/scalers.yaml", fmt.Sprintf(scalers, cmp.Or(s.socket, e.Socket), s.isolated, cmp.Or(s.floor, "1m"),
+		cmp.Or(s.image, enginetest.Busybox), cmp.Or(s.pull, "Never"), w.file("shared")+":/shared"))
 	w.write("shared/kept", "")
 	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow, "counted": countedWorkflow} {
 		w.write("repo/.kici/workflows/"+name+".yaml", text)

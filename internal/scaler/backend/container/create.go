@@ -23,7 +23,8 @@ const (
 
 // Create implements backend.Backend. Each step can be the last one of this process: what was made has our labels, so that List finds it,
 // and an agent without its token leaves by itself and has done nothing.
-func (b *Backend) Create(ctx context.Context, s backend.Spec) (backend.Instance, error) {
+func (b *Backend) Create(ctx context.Context, s backend.Spec) (_ backend.Instance, err error) {
+	defer func() { err = onDisk(err, b.volume()) }()
 	if !agentID().MatchString(s.AgentID) {
 		return backend.Instance{}, fmt.Errorf("%w: agent id %q", backend.ErrRefused, s.AgentID)
 	}

@@ -48,6 +48,14 @@ func hostError(err, other error) error {
 	return fmt.Errorf("%w: %s", kind, sentence(err))
 }
 
+// onDisk says which disk is full: an engine names a file, which may be one of an image. folder is the engine's, ” when it is not known.
+func onDisk(err error, folder string) error {
+	if err == nil || folder == "" || !says(err, wordsFull[:2]) {
+		return err
+	}
+	return fmt.Errorf("%w (the engine's disk is that of %s)", err, folder)
+}
+
 // missing reports whether a container is not there. Podman has an answer of its own for one that goes while it is looked at.
 func missing(err error) bool {
 	return engineapi.IsStatus(err, http.StatusNotFound) || err != nil && strings.Contains(err.Error(), "no such container")

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -76,4 +77,22 @@ func (e *Engine) ImportTar(t *testing.T, ref string, rootfs []byte, changes ...s
 	if out, err := io.ReadAll(r); err != nil || bytes.Contains(out, []byte(`"error"`)) {
 		t.Fatalf("import %s: %s, %v", ref, out, err)
 	}
+}
+
+// withFile is a file system with one file more, of noise.
+func withFile(rootfs []byte, size int64) ([]byte, error) {
+	var out bytes.Buffer
+	out.Write(bytes.TrimRight(rootfs, "\x00"))
+	out.Write(make([]byte, -out.Len()&511)) // the last file's block
+	w := tar.NewWriter(&out)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "big", Mode: 0o644, Size: size}); err != nil {
+		return nil, err
+	}
+	if _, err := io.CopyN(w, rand.NewChaCha8([32]byte{1}), size); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
 }

@@ -41,12 +41,23 @@ const (
 	layerType    = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
 
-// NewRegistry starts a registry until the test ends.
+// NewRegistry starts a registry of the Busybox image until the test ends.
 func NewRegistry(t *testing.T) *Registry {
+	t.Helper()
+	return NewBigRegistry(t, 0)
+}
+
+// NewBigRegistry is one whose image has a file of this size more, which nothing makes smaller.
+func NewBigRegistry(t *testing.T, more int64) *Registry {
 	t.Helper()
 	rootfs, err := Rootfs()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if more > 0 {
+		if rootfs, err = withFile(rootfs, more); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r := &Registry{blobs: map[string][]byte{}}
 	r.build(rootfs)
@@ -68,7 +79,7 @@ func digest(data []byte) string {
 // build makes the image's blobs; the manifest is the one without a digest.
 func (r *Registry) build(rootfs []byte) {
 	var layer bytes.Buffer
-	z := gzip.NewWriter(&layer)
+	z, _ := gzip.NewWriterLevel(&layer, gzip.BestSpeed)
 	_, _ = z.Write(rootfs)
 	_ = z.Close()
 	config, _ := json.Marshal(map[string]any{
