@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -22,10 +23,30 @@ type failure struct {
 	tail    []string
 	counted bool // arms the back-off (MG-28)
 	pause   bool // transient: wait a moment, count nothing (XS-30)
+	room    bool // it only lacked room, which may be there at any moment: the pause does not grow
 }
 
-// pauseAfterTransient keeps a transient failure from being repeated at once; it is not the back-off and counts nothing.
-const pauseAfterTransient = 1000
+// Pauses after transient failures, each twice as long as the one before. They are not the back-off: nothing is counted.
+const (
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+	pauseMemory  = 10 * time.Minute // after which the next one is a first one again
+)
+
+// pauseAfter is the pause after a transient failure, by what the scaler's row says of the failure before. It is 0 while an earlier pause
+// lasts: launches that were begun together fail together. A registration takes the row away, and so ends the series.
+func pauseAfter(b db.ScalerBackoff, now int64, room bool, l Limits) time.Duration {
+	last := b.UntilAt - b.UpdatedAt
+	switch {
+	case b.UntilAt > now:
+		return 0
+	case room, last <= 0, now > b.UntilAt+pauseMemory.Milliseconds():
+		return firstPause
+	case b.Failures > 0 && last >= l.deferral(b.Failures): // that was the back-off
+		return firstPause
+	}
+	return min(2*time.Duration(last)*time.Millisecond, longestPause)
+}
 
 // maxErrorText bounds a failure's sentence in the store.
 const maxErrorText = 500
@@ -43,7 +64,7 @@ func failureOf(j job, err error) failure {
 	case errors.Is(err, backend.ErrRefused), errors.Is(err, backend.ErrGuest):
 		f.counted = true
 	default:
-		f.pause = true
+		f.pause, f.room = true, errors.Is(err, backend.ErrNoCapacity)
 	}
 	return f
 }
@@ -84,7 +105,7 @@ func (n *Node) recordFailure(ctx context.Context, tx *store.Tx, f failure) (bool
 	return true, nil
 }
 
-// arm defers the next launch: by the back-off for a counted failure (MG-27), else by a moment.
+// arm defers the next launch: by the back-off for a counted failure (MG-27), else by a pause.
 func (n *Node) arm(ctx context.Context, tx *store.Tx, f failure) error {
 	now := tx.Now()
 	b, err := tx.NodeBackoff(ctx, n.id, f.Scaler.Name)
@@ -92,12 +113,17 @@ func (n *Node) arm(ctx context.Context, tx *store.Tx, f failure) error {
 		return err
 	}
 	set := db.NodeSetBackoffParams{
-		NodeID: n.id, Scaler: f.Scaler.Name, Failures: b.Failures, UntilAt: max(b.UntilAt, now+pauseAfterTransient),
-		LastError: b.LastError, LastAgent: b.LastAgent, Now: now,
+		NodeID: n.id, Scaler: f.Scaler.Name, Failures: b.Failures, LastError: b.LastError, LastAgent: b.LastAgent, Now: now,
 	}
 	if f.counted {
 		set.Failures++
 		set.UntilAt = max(b.UntilAt, now+n.limits("").deferral(set.Failures))
+	} else {
+		pause := pauseAfter(b, now, f.room, n.limits(""))
+		if pause == 0 {
+			return nil
+		}
+		set.UntilAt = now + pause.Milliseconds()
 	}
 	if f.counted || b.Failures == 0 {
 		set.LastError, set.LastAgent = f.text, f.AgentID

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -315,10 +316,128 @@ func TestXS30TransientFailureIsNotCounted(t *testing.T) {
 		r.request("a")
 		r.ticks(3)
 		r.want("a", "gone/launch-failed")
-		if b := r.backoff(); b.Failures != 0 || b.UntilAt > b.UpdatedAt+pauseAfterTransient {
+		if b := r.backoff(); b.Failures != 0 || b.UntilAt != b.UpdatedAt+firstPause.Milliseconds() {
 			t.Errorf("armed %+v", b)
 		}
 	})
+}
+
+// XS-30: each pause is twice as long as the one before, up to half a minute, whoever takes the scaler up in between; launches that fail
+// together count once, and the first agent that registers ends the series.
+func TestXS30PausesGrow(t *testing.T) {
+	r := newRig(t, storetest.SQLiteDatabase(t), oneScaler) // the clock of PostgreSQL would not jump with ours
+	r.host.OnCreate = func(context.Context, backend.Spec) error { return fmt.Errorf("%w: registry is away", backend.ErrInfra) }
+	fail := func(id string) int64 {
+		t.Helper()
+		r.request(id)
+		r.request(id + "-too")
+		r.ticks(3)
+		b := r.backoff()
+		if b.Failures != 0 || b.LastError == "" {
+			t.Errorf("%+v", b)
+		}
+		return (b.UntilAt - b.UpdatedAt) / 1000
+	}
+	for i, want := range []int64{1, 2, 4, 8, 16, 30, 30} {
+		if got := fail(fmt.Sprint("a", i)); got != want {
+			t.Errorf("pause %d is %d s, want %d", i, got, want)
+		}
+		r.later(time.Duration(want) * time.Second)
+		if i == 2 {
+			r.start() // another process
+		}
+	}
+	r.host.OnCreate = nil
+	r.request("b")
+	r.tick()
+	r.register("b")
+	r.write(func(tx *store.Tx) error { _, err := tx.FleetClearBackoff(t.Context(), nodeID, "one"); return err }) // as fleet does (MG-33)
+	r.host.OnCreate = func(context.Context, backend.Spec) error { return fmt.Errorf("%w: registry is away", backend.ErrInfra) }
+	if got := fail("c"); got != 1 {
+		t.Errorf("after a success: %d s", got)
+	}
+}
+
+// XS-30: a node that is asked again and again by a queue that does not give up bothers its host less and less, and starts the agent soon
+// after the host can.
+func TestXS30HostIsNotBothered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := storetest.SQLiteDatabase(t)
+		r := newRig(t, d, oneScaler)
+		clock := func() { r.now.Store(time.Now().UnixMilli()) }
+		clock()
+		began, until := time.Now(), 5*time.Minute
+		var tried []time.Duration
+		var mu sync.Mutex
+		r.host.OnCreate = func(context.Context, backend.Spec) error {
+			mu.Lock()
+			defer mu.Unlock()
+			tried = append(tried, time.Since(began).Round(time.Second))
+			if time.Since(began) < until {
+				return fmt.Errorf("%w: registry is away", backend.ErrInfra)
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.node.Run(ctx) }()
+		for n := 0; len(r.host.Running()) == 0 && time.Since(began) < 2*until; n++ {
+			if clock(); r.backoff().UntilAt <= r.now.Load() && len(r.rows()) == 0 { // as placement asks
+				r.request(fmt.Sprint("a", n))
+				r.node.wake.Signal()
+			}
+			time.Sleep(250 * time.Millisecond)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for i, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			if got := tried[i+1] - tried[i]; got < pause*time.Second || got > (pause+2)*time.Second {
+				t.Errorf("pause %d was %s, want %d s: %v", i, got, pause, tried)
+			}
+		}
+		if last := tried[len(tried)-1]; last < until || last > until+33*time.Second || len(r.host.Running()) != 1 {
+			t.Errorf("it ran after %s, %d tries", last, len(tried))
+		}
+		t.Logf("%d tries in %s", len(tried), tried[len(tried)-1])
+		if err := r.node.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := r.st.Close(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestPauseAfter(t *testing.T) {
+	l := Limits{BackoffBase: 30 * time.Second, BackoffMax: 15 * time.Minute}
+	row := func(failures, updated, until int64) db.ScalerBackoff {
+		return db.ScalerBackoff{Failures: failures, UpdatedAt: updated * 1000, UntilAt: until * 1000}
+	}
+	for _, c := range []struct {
+		name string
+		b    db.ScalerBackoff
+		now  int64
+		room bool
+		want time.Duration
+	}{
+		{"nothing was", db.ScalerBackoff{}, 100, false, time.Second},
+		{"a second time", row(0, 100, 101), 102, false, 2 * time.Second},
+		{"at the bound", row(0, 100, 116), 116, false, 30 * time.Second},
+		{"beyond it", row(0, 100, 130), 131, false, 30 * time.Second},
+		{"together with another", row(0, 100, 101), 100, false, 0},
+		{"only no room", row(0, 100, 116), 117, true, time.Second},
+		{"long ago", row(0, 100, 116), 1000, false, time.Second},
+		{"during the back-off", row(2, 100, 160), 120, false, 0},
+		{"after the back-off", row(2, 100, 160), 161, false, time.Second},
+		{"a second time after the back-off", row(2, 161, 162), 163, false, 2 * time.Second},
+	} {
+		if got := pauseAfter(c.b, c.now*1000, c.room, l); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
 }
 
 // XS-27: an agent that dies inside Create leaves its last words, too.

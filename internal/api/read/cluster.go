@@ -167,7 +167,7 @@ func scalerState(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) (state
 		return "draining", node + " takes no new work"
 	case x.UntilAt.Int64 > now:
 		if x.Failures.Int64 == 0 { // a moment's pause
-			return "backing off", fmt.Sprintf("until %s: %s", clock(x.UntilAt.Int64), x.LastError.String)
+			return "backing off", fmt.Sprintf("a pause until %s: %s", clock(x.UntilAt.Int64), x.LastError.String)
 		}
 		return "backing off", fmt.Sprintf("until %s after %d failed %s: %s", clock(x.UntilAt.Int64), x.Failures.Int64, launches(x.Failures.Int64), x.LastError.String)
 	case x.MaxAgents > 0 && u.Agents >= x.MaxAgents:

@@ -129,4 +129,3 @@ func TestCollectOnAFullDisk(t *testing.T) {
 		}
 	}
 }
-
