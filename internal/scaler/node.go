@@ -65,7 +65,9 @@ type Node struct {
 	adopted bool                       // what was retiring before has been taken up
 	settled bool                       // the machine pools have been looked at
 	pools   map[string]machinepool.Use // of the configured machine pools
-	timer   *time.Timer
+	// unsettled are pools that could not be looked at just now.
+	unsettled map[string]bool
+	timer     *time.Timer
 	// watchNew listens to a backend that came with a reload; nil while Run does not run.
 	watchNew func(backend.Backend)
 

@@ -30,6 +30,11 @@ func (n *Node) settlePools(ctx context.Context, rows []db.NodeAgentsRow) {
 		live[r.ID] = c
 	}
 	use, err := n.d.Pools.Settle(ctx, n.config.Pools, live)
+	n.unsettled = map[string]bool{}
+	for pool := range n.config.Pools {
+		_, ok := use[pool]
+		n.unsettled[pool] = !ok
+	}
 	if err != nil {
 		n.log.Warn("settle machine pools", "err", err)
 		return
@@ -47,6 +52,9 @@ func (n *Node) reserve(ctx context.Context, j *job) error {
 	pool := j.scaler.entry.MachinePool
 	if pool == "" {
 		return nil
+	}
+	if n.unsettled[pool] { // each launch would wait for it as long as this look has
+		return fmt.Errorf("%w: machine pool %s cannot be used now; the server's log says why", backend.ErrNotReady, pool)
 	}
 	ask := ci.Resources{CPUMilli: j.row.CpuMilli, MemBytes: j.row.MemBytes}
 	err := n.d.Pools.Reserve(ctx, pool, n.config.Pools[pool], j.AgentID, ask)

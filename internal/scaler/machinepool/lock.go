@@ -21,7 +21,8 @@ const (
 )
 
 // lock takes a pool, a path without an ending: a lock of the operating system, which ends with its process, and beside it the directory that the file's older
-// users know.
+// users know. What is in the locked file names the directory that its last holder made: who has the lock may take that over at once, because
+// its maker is dead.
 func lock(ctx context.Context, pool string) (unlock func(), err error) {
 	f, err := os.OpenFile(pool+".flock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -37,11 +38,11 @@ func lock(ctx context.Context, pool string) (unlock func(), err error) {
 	for try := 0; ; try++ {
 		err = service.LockFile(f)
 		if err == nil {
-			err = takeDirectory(dir)
+			err = takeDirectory(dir, f)
 		}
 		switch {
 		case err == nil:
-			return func() { _ = os.Remove(dir); _ = f.Close() }, nil
+			return func() { _ = f.Truncate(0); _ = os.Remove(dir); _ = f.Close() }, nil
 		case !errors.Is(err, service.ErrLocked) && !errors.Is(err, fs.ErrExist):
 			return nil, err
 		case try == lockTries:
@@ -54,15 +55,32 @@ func lock(ctx context.Context, pool string) (unlock func(), err error) {
 	}
 }
 
-// takeDirectory makes the lock directory. One that has grown old is taken over.
-func takeDirectory(dir string) error {
+// takeDirectory makes the lock directory, and notes in the locked file which it is. One that a dead holder of the file has left is taken over,
+// and so is one that has grown old.
+func takeDirectory(dir string, noted *os.File) error {
 	err := os.Mkdir(dir, 0o700)
-	if !errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) {
+		info, statErr := os.Stat(dir)
+		if statErr != nil || time.Since(info.ModTime()) <= staleAfter && !isNoted(noted, info) {
+			return err
+		}
+		now := time.Now()
+		err = os.Chtimes(dir, now, now)
+	}
+	if err != nil {
 		return err
 	}
-	if info, statErr := os.Stat(dir); statErr == nil && time.Since(info.ModTime()) > staleAfter {
-		now := time.Now()
-		return os.Chtimes(dir, now, now)
+	if info, err := os.Stat(dir); err == nil { // a note that is missing costs who comes after our death the time of staleAfter, no more
+		_, _ = noted.WriteAt([]byte(noteOf(info)), 0)
 	}
-	return err
+	return nil
+}
+
+// noteOf tells one lock directory from another one in its place.
+func noteOf(dir fs.FileInfo) string { return fmt.Sprintf("%-20d", dir.ModTime().UnixNano()) }
+
+func isNoted(f *os.File, dir fs.FileInfo) bool {
+	note := make([]byte, len(noteOf(dir)))
+	_, err := f.ReadAt(note, 0)
+	return err == nil && string(note) == noteOf(dir)
 }

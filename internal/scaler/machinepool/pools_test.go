@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,6 +133,35 @@ func TestXS15LockOfTheDead(t *testing.T) {
 	}
 	if _, err := os.Stat(lockDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the lock stays: %v", err)
+	}
+}
+
+// A server that dies while it holds a pool holds up nobody: what it has left beside its lock is known to be of the dead. A directory that
+// somebody else makes in its place is respected.
+func TestXS15HolderIsKilled(t *testing.T) {
+	dir := t.TempDir()
+	pool := filepath.Join(dir, "box")
+	if _, err := lock(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(pool+".flock", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := os.Stat(pool + ".lock")
+	if err != nil || !isNoted(f, info) {
+		t.Fatalf("the directory is not noted: %v", err)
+	}
+	if err := takeDirectory(pool+".lock", f); err != nil { // as the next holder of the lock does
+		t.Errorf("what a dead server left: %v", err)
+	}
+	old := time.Now().Add(-time.Second)
+	if err := os.Chtimes(pool+".lock", old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := takeDirectory(pool+".lock", f); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a directory of somebody else: %v", err)
 	}
 }
 
