@@ -27,15 +27,20 @@ import (
 func TestMain(m *testing.M) { enginetest.Main(m, func(m *testing.M) int { return m.Run() }) }
 
 // program is the real one.
-var program = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(enginetest.Dir(), "kici")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/kici-go/kici/cmd/kici")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return path, nil
-})
+var program = built("kici", "github.com/kici-go/kici/cmd/kici")
+
+// built builds a program once for the whole run.
+func built(name, source string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		path := filepath.Join(enginetest.Dir(), name)
+		cmd := exec.Command("go", "build", "-o", path, source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, out)
+		}
+		return path, nil
+	})
+}
 
 const workflow = `name: ci
 on: workflow_dispatch
@@ -106,15 +111,15 @@ scalers:
 
 // world is a server, as a process, on an engine.
 type world struct {
-	t      *testing.T
-	e      *enginetest.Engine
-	dir    string
-	port   string
-	env    []string // of the server, besides what every one has
-	cmd    *exec.Cmd
-	exited chan struct{}
-	log    logBuffer
-	api    *client.Client
+	t       *testing.T
+	e       *enginetest.Engine
+	dir     string
+	port    string
+	program func() (string, error)
+	cmd     *exec.Cmd
+	exited  chan struct{}
+	log     logBuffer
+	api     *client.Client
 }
 
 // setup is what differs between worlds; the zero value is Docker's or Podman's socket and the busybox image.
@@ -122,9 +127,9 @@ type setup struct {
 	isolated bool
 	socket   string
 	image    string
-	pull     string   // imagePullPolicy
-	floor    string   // minFreeDisk
-	env      []string // of the server
+	pull     string                 // imagePullPolicy
+	floor    string                 // minFreeDisk
+	program  func() (string, error) // nil is the real one
 }
 
 func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
@@ -138,7 +143,10 @@ func newWorld(t *testing.T, e *enginetest.Engine, isolated bool) *world {
 func makeWorld(t *testing.T, e *enginetest.Engine, s setup) *world {
 	t.Helper()
 	e.Import(t, enginetest.Busybox)
-	w := &world{t: t, e: e, dir: t.TempDir(), env: s.env}
+	w := &world{t: t, e: e, dir: t.TempDir(), program: s.program}
+	if w.program == nil {
+		w.program = program
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -193,13 +201,13 @@ func (w *world) start() {
 // launch starts the server.
 func (w *world) launch() {
 	w.t.Helper()
-	path, err := program()
+	path, err := w.program()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.cmd = exec.Command(path, "server", "--data-dir", w.file("data"), "--port", w.port, "--log-format", "text")
 	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
-	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}, w.env...)
+	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
