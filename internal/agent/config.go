@@ -16,6 +16,7 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/job"
 	"github.com/kici-go/kici/internal/agent/link"
+	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
@@ -34,9 +35,10 @@ type Config struct {
 	AgentID    string // KICI_AGENT_ID
 	Labels     []string
 	Properties map[string]string
-	Managed    bool   // KICI_SCALER_MANAGED: run one job, then leave
-	JobImage   bool   // KICI_JOB_IMAGE_AGENT: it was started in its job's own image (CT-11)
-	WorkDir    string // KICI_WORK_DIR; "" is a directory of the agent's own below the system's temporary one
+	Managed    bool         // KICI_SCALER_MANAGED: run one job, then leave
+	JobImage   bool         // KICI_JOB_IMAGE_AGENT: it was started in its job's own image (CT-11)
+	Sandbox    *job.Sandbox // KICI_SANDBOX: what steps may see of this machine; nil: everything
+	WorkDir    string       // KICI_WORK_DIR; "" is a directory of the agent's own below the system's temporary one
 	Version    string
 
 	IdleTimeout     time.Duration // KICI_SCALER_IDLE_TIMEOUT
@@ -90,7 +92,7 @@ var known = []string{
 	"KICI_ORCHESTRATOR_URL", "KICI_AGENT_ID", "KICI_LABELS", "KICI_PROPERTIES", "KICI_ROLES", "KICI_PORT", "KICI_AGENT_TOKEN",
 	"KICI_AGENT_TOKEN_FILE", "KICI_AGENT_TOKEN_FD", "KICI_CLAIM_CODE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT",
 	"KICI_SCALER_PENDING_DISPATCH_TIMEOUT", "KICI_EXECUTION_MODE", "KICI_BACKPRESSURE_MODE", "KICI_JOB_HEARTBEAT_INTERVAL_MS",
-	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_MAX_LOG_SIZE_BYTES", "KICI_MIN_FREE_DISK_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
+	"KICI_SANDBOX", "KICI_SANDBOX_NETWORK", "KICI_SANDBOX_PATHS", "KICI_SANDBOX_HIDDEN", "KICI_MAX_LOG_SIZE_BYTES", "KICI_MIN_FREE_DISK_BYTES", "KICI_DEFAULT_STEP_TIMEOUT_MS",
 	"KICI_CONCURRENCY_WAIT_TIMEOUT_MS", "KICI_RUNTIME_IMAGE", "KICI_JOB_IMAGE_AGENT", "KICI_WORK_DIR", "KICI_RECONNECT_WINDOW_MS",
 	"KICI_LOG_LEVEL", "KICI_LOG_FORMAT", "KICI_TRUSTED_ENV", "KICI_AGENT_DIR", markName,
 
@@ -156,6 +158,7 @@ func ConfigFromEnv(environ []string, others ...string) (Config, error) {
 	c.ReconnectWindow = e.ms("KICI_RECONNECT_WINDOW_MS", window)
 	c.Labels = ci.NormalizeLabels(strings.Split(e.vars["KICI_LABELS"], ","))
 	c.Properties = e.properties()
+	c.Sandbox = e.sandbox()
 	c.Environ = inherited(environ, c.Managed)
 	e.refuse()
 	return c, errors.Join(e.errs...)
@@ -217,11 +220,45 @@ func (e *envReader) properties() map[string]string {
 	return out
 }
 
+// sandbox reads what steps may see of the machine.
+func (e *envReader) sandbox() *job.Sandbox {
+	if !e.flag("KICI_SANDBOX") {
+		return nil
+	}
+	s := &job.Sandbox{Network: sandbox.NetworkIsolated}
+	if v := e.vars["KICI_SANDBOX_NETWORK"]; v != "" {
+		s.Network = v
+	}
+	if s.Network != sandbox.NetworkIsolated && s.Network != sandbox.NetworkHost {
+		e.fail("KICI_SANDBOX_NETWORK must be %s or %s, not %q", sandbox.NetworkIsolated, sandbox.NetworkHost, s.Network)
+	}
+	for _, p := range e.paths("KICI_SANDBOX_PATHS") {
+		if path, writable := strings.CutSuffix(p, ":rw"); writable {
+			s.Write = append(s.Write, path)
+		} else {
+			s.Read = append(s.Read, strings.TrimSuffix(p, ":ro"))
+		}
+	}
+	s.Hidden = e.paths("KICI_SANDBOX_HIDDEN")
+	return s
+}
+
+// paths are absolute, divided by commas.
+func (e *envReader) paths(name string) (out []string) {
+	for p := range strings.SplitSeq(e.vars[name], ",") {
+		if p = strings.TrimSpace(p); p == "" {
+			continue
+		}
+		if !filepath.IsAbs(p) {
+			e.fail("%s must hold absolute paths divided by commas, not %q", name, p)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // refuse names what this agent would otherwise silently not do.
 func (e *envReader) refuse() {
-	if e.flag("KICI_SANDBOX") {
-		e.fail("KICI_SANDBOX: this version has no sandbox yet")
-	}
 	if e.vars["KICI_CLAIM_CODE"] != "" {
 		e.fail("KICI_CLAIM_CODE: this version cannot redeem claim codes yet; give it an agent token")
 	}

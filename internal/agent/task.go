@@ -108,7 +108,7 @@ func (t *task) perform(spec wire.JobSpec, dir string) (out job.Outcome, complete
 	j := cfg.Perform(job.Config{
 		Spec: spec, Dir: dir, AgentID: cfg.AgentID, Hostname: host, Version: cfg.Version, Environ: cfg.Environ, StepTimeout: cfg.StepTimeout, MinFreeDisk: cfg.MinFreeDisk,
 		Source:    func(ctx context.Context) (io.ReadCloser, error) { return t.agent.link.FetchSource(ctx, spec.JobID) },
-		Exclusive: cfg.Process, JobImage: cfg.JobImage, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
+		Exclusive: cfg.Process, JobImage: cfg.JobImage, Sandbox: cfg.Sandbox, Ask: t.ask, Executable: cfg.Executable, Spool: sp, Report: t.reportStep, Begun: t.reports.known, Now: cfg.Now, Log: cfg.Log,
 	})
 	t.attach(j, sp)
 	t.reportJob(wire.JobStatus{Status: string(ci.JobRunning), StartedAt: cfg.Now().UnixMilli()})

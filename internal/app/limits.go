@@ -6,6 +6,7 @@ import (
 	"github.com/kici-go/kici/internal/dispatch"
 	"github.com/kici-go/kici/internal/event"
 	"github.com/kici-go/kici/internal/ingress"
+	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/run"
 	"github.com/kici-go/kici/internal/scaler"
 )
@@ -13,8 +14,11 @@ import (
 // The settings that hold at any moment, as the rooms that use them want them.
 
 func (s *Server) runLimits(org string) run.Limits {
-	c := s.settings.Cluster()
-	return run.Limits{QueueTimeout: s.settings.Org(org).QueueTimeout, QueueMaxDepth: c.QueueMaxDepth, ConcurrencyWait: c.ConcurrencyWait, EventTTL: c.EventTTL}
+	c, o := s.settings.Cluster(), s.settings.Org(org)
+	return run.Limits{
+		QueueTimeout: o.QueueTimeout, QueueMaxDepth: c.QueueMaxDepth, ConcurrencyWait: c.ConcurrencyWait, EventTTL: c.EventTTL,
+		Sandbox: plan.Sandbox{Capabilities: o.SandboxCapabilities, HostNetwork: o.SandboxHostNetwork},
+	}
 }
 
 func (s *Server) dispatchLimits() dispatch.Limits {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/cli"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/scalercmd"
@@ -14,6 +15,12 @@ import (
 
 // Main is the program: args with its own name first, the exit code back.
 func Main(ctx context.Context, args []string) int {
+	switch { // before everything else: they start with every job, or as another user
+	case len(args) == 2 && args[1] == sandbox.Command:
+		return sandbox.Main()
+	case len(args) == 4 && args[1] == sandbox.CheckCommand:
+		return sandbox.CheckMain(args[2], args[3], os.Stdout, os.Stderr)
+	}
 	var self []string
 	if exe, err := os.Executable(); err == nil {
 		self = []string{exe}

@@ -29,6 +29,8 @@ type Facts struct {
 	Matrix json.RawMessage
 	Needs  map[string]any // NeedsContext
 	Status string         // Word; what success(), failure() and cancelled() ask
+
+	Sandbox Sandbox // what jobs of the organisation may ask of one
 }
 
 // Contexts returns the values behind ${{ }} by name.

@@ -59,6 +59,7 @@ const (
 	InitMatrix    = "matrix_expansion"
 	InitEval      = "dynamic_eval"
 	InitLock      = "lock_resolution"
+	InitSandbox   = "sandbox_denied"
 	InitContainer = "container_unsupported" // `kici run local` runs no images
 )
 

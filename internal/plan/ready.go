@@ -37,6 +37,9 @@ func (f Facts) Evaluate() Outcome {
 			return Outcome{Skip: fmt.Sprintf("its condition was false: %s", clip(f.Job.If, 200))}
 		}
 	}
+	if message := f.Sandbox.denied(f.Job.Sandbox); message != "" {
+		return failed(InitSandbox, "%s", message)
+	}
 	var out Outcome
 	var err error
 	if f.Job.Container != nil {

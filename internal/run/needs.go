@@ -198,7 +198,7 @@ func (l *life) evaluate(job db.LockJobRow, row db.JobDefinitionRow, met *metNeed
 	}
 	f := plan.Facts{
 		Server: l.s.settings.ServerURL, Run: exprRun(l.run), Event: def.event, Inputs: def.inputs, Workflow: &def.workflow, Job: &lj,
-		Matrix: json.RawMessage(row.Matrix), Needs: met.context,
+		Matrix: json.RawMessage(row.Matrix), Needs: met.context, Sandbox: l.s.limits(l.run.OrgID).Sandbox,
 	}
 	if len(met.needs) > 0 && expr.UsesStatus(lj.If) {
 		if f.Status, err = l.statusWord(job.ID, met.needs); err != nil {

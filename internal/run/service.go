@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/ci"
+	"github.com/kici-go/kici/internal/plan"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 	"github.com/kici-go/kici/internal/store/db"
@@ -68,6 +69,7 @@ type Limits struct {
 	QueueMaxDepth   int64         // Settings.QueueMaxDepth
 	ConcurrencyWait time.Duration // Settings.ConcurrencyWait
 	EventTTL        time.Duration // Settings.EventTTL
+	Sandbox         plan.Sandbox
 }
 
 // Limit sets where limits come from; without it they are those of Settings. f must answer at once. Call it before the service is used.

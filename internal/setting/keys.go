@@ -1,6 +1,10 @@
 package setting
 
-import "time"
+import (
+	"time"
+
+	"github.com/kici-go/kici/internal/ci"
+)
 
 type (
 	clusterKey = keyOf[Cluster]
@@ -54,16 +58,6 @@ var clusterKeys = []*clusterKey{
 	address("dashboardVerifiedIssuer", func(c *Cluster) *string { return &c.VerifiedIssuer }, "who may vouch for users of the dashboard").guard(func(c *Cluster) { c.VerifiedIssuer = "" }).later(),
 }
 
-// capabilities are the names of Linux, as capabilities(7) has them.
-var capabilities = []string{
-	"CAP_AUDIT_CONTROL", "CAP_AUDIT_READ", "CAP_AUDIT_WRITE", "CAP_BLOCK_SUSPEND", "CAP_BPF", "CAP_CHECKPOINT_RESTORE", "CAP_CHOWN",
-	"CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_KILL", "CAP_LEASE",
-	"CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE", "CAP_MKNOD", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST",
-	"CAP_NET_RAW", "CAP_PERFMON", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYSLOG", "CAP_SYS_ADMIN", "CAP_SYS_BOOT",
-	"CAP_SYS_CHROOT", "CAP_SYS_MODULE", "CAP_SYS_NICE", "CAP_SYS_PACCT", "CAP_SYS_PTRACE", "CAP_SYS_RAWIO", "CAP_SYS_RESOURCE",
-	"CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_WAKE_ALARM",
-}
-
 // Operations that the dashboard may be told not to offer, and what it may be told.
 var (
 	dashboardOperations = []string{
@@ -100,8 +94,8 @@ var orgKeys = []*orgKey{
 	span("queueTimeoutMs", func(o *Org) *ms { return &o.QueueTimeout }, 3600000, 0, "how long a job waits for an agent").off(),
 	span("approvalExpirySeconds", func(o *Org) *ms { return &o.ApprovalExpiry }, 86400, 1, "how long an approval is waited for").later(),
 	toggle("allowSelfApproval", func(o *Org) *bool { return &o.SelfApproval }, true, "people may approve what they started").guard(func(o *Org) { o.SelfApproval = false }).later(),
-	words("sandboxAllowedCapabilities", func(o *Org) *[]string { return &o.SandboxCapabilities }, capabilities, "Linux capabilities that a job may ask for").guard(func(o *Org) { o.SandboxCapabilities = nil }).later(),
-	toggle("sandboxAllowHostNetwork", func(o *Org) *bool { return &o.SandboxHostNetwork }, false, "jobs may ask for the network of their host").guard(func(o *Org) { o.SandboxHostNetwork = false }).later(),
+	words("sandboxAllowedCapabilities", func(o *Org) *[]string { return &o.SandboxCapabilities }, ci.Capabilities, "Linux capabilities that a job may ask for in its sandbox").guard(func(o *Org) { o.SandboxCapabilities = nil }),
+	toggle("sandboxAllowHostNetwork", func(o *Org) *bool { return &o.SandboxHostNetwork }, false, "jobs may ask for the machine's network in their sandbox").guard(func(o *Org) { o.SandboxHostNetwork = false }),
 	choices("dashboardWrites", func(o *Org) *map[string]string { return &o.DashboardWrites }, dashboardOperations, dashboardValues, "what the dashboard may do: enabled, encrypted (only over TLS) or disabled"),
 }
 

@@ -3,6 +3,8 @@ package workflow
 import (
 	"strings"
 
+	"github.com/kici-go/kici/internal/ci"
+
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -10,7 +12,7 @@ var jobKeys = keys{
 	name: "a job",
 	known: []string{
 		"name", "runs-on", "needs", "if", "env", "strategy", "outputs", "timeout-minutes", "continue-on-error", "resources",
-		"container", "checkout", "defaults", "concurrency", "grace-period", "permissions", "steps",
+		"container", "sandbox", "checkout", "defaults", "concurrency", "grace-period", "permissions", "steps",
 	},
 	refused: func(key string) string {
 		switch key {
@@ -125,6 +127,8 @@ func (d *decoder) jobField(key string, v value, j *lock.Job) {
 		j.Resources = d.resources(v)
 	case "container":
 		j.Container = d.container(v)
+	case "sandbox":
+		j.Sandbox = d.sandbox(v)
 	case "checkout":
 		if b, ok := d.boolean(v); ok && !b {
 			j.Checkout = &b
@@ -172,6 +176,35 @@ var containerKeys = keys{
 		}
 		return ""
 	},
+}
+
+var sandboxKeys = keys{name: "sandbox", known: []string{"capabilities", "network"}}
+
+func (d *decoder) sandbox(v value) *lock.Sandbox {
+	s := &lock.Sandbox{}
+	d.object(v, sandboxKeys, func(key string, v value) {
+		switch key {
+		case "capabilities":
+			d.list(v, true, func(_ int, v value) {
+				name, ok := d.word(v)
+				full := ci.CapabilityName(name)
+				switch {
+				case ok && full == "":
+					d.errorf(v, "names are those of capabilities(7): NET_BIND_SERVICE, SYS_PTRACE, …", "%q is no capability of Linux", short(name))
+				case ok:
+					s.Capabilities = append(s.Capabilities, full)
+				}
+			})
+		case "network":
+			switch name, ok := d.word(v); {
+			case ok && name == lock.SandboxNetworkHost:
+				s.Network = name
+			case ok && name != "isolated":
+				d.errorf(v, "write isolated or host", "%q is no network of a sandbox", short(name))
+			}
+		}
+	})
+	return s
 }
 
 var credentialKeys = keys{name: "credentials", known: []string{"username", "password"}}

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
@@ -132,6 +133,7 @@ func (v *verifier) job(at string, j *lock.Job, index map[string]int) {
 	v.bare(at+".continueOnError", j.ContinueOnError, scopeRunJob)
 	v.concurrency(at+".concurrency", j.Concurrency, scopeReady)
 	v.container(at+".container", j.Container)
+	v.sandbox(at+".sandbox", j.Sandbox)
 	if j.MaxParallel < 0 || j.MaxParallel > lock.MaxMatrixCells {
 		v.errorf(at+".maxParallel", "must be 0 to %d", lock.MaxMatrixCells)
 	}
@@ -152,6 +154,20 @@ func (v *verifier) container(at string, c *lock.Container) {
 	if c.Credentials != nil {
 		v.text(at+".credentials.username", c.Credentials.Username, scopeJobEnv)
 		v.text(at+".credentials.password", c.Credentials.Password, scopeJobEnv)
+	}
+}
+
+func (v *verifier) sandbox(at string, s *lock.Sandbox) {
+	if s == nil {
+		return
+	}
+	for _, name := range s.Capabilities {
+		if !slices.Contains(ci.Capabilities, name) {
+			v.errorf(at+".capabilities", "%q is no capability of Linux", short(name))
+		}
+	}
+	if s.Network != "" && s.Network != lock.SandboxNetworkHost {
+		v.errorf(at+".network", "%q is no network of a sandbox", short(s.Network))
 	}
 }
 

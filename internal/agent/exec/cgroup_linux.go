@@ -64,6 +64,18 @@ func (g *group) openStep(step int) (*os.File, error) {
 	return os.Open(dir)
 }
 
+// enter moves a process into the cgroup of a step, which is made when it is not there, or into that of the job.
+func (g *group) enter(step, pid int) error {
+	if step != anyStep {
+		dir, err := g.openStep(step)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+	}
+	return cgroup.Enter(g.dir(step), pid)
+}
+
 // pids of a step or of the whole job, at this moment.
 func (g *group) pids(step int) []int { return cgroup.Pids(g.dir(step)) }
 

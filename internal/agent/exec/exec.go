@@ -28,6 +28,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kici-go/kici/internal/agent/sandbox"
 )
 
 // The ways to hold a tree together, as reported in wire.JobStatus.KillMethod.
@@ -78,8 +80,11 @@ type Tree struct {
 	held           // what else holds processes together on this system; guarded by mu
 	started uint64 // when this process did: nothing of the job is older
 
+	begin sync.Mutex   // held while a process starts inside of box, and while a step is killed
+	box   *sandbox.Box // nil: steps run on the machine as it is
+
 	mu    sync.Mutex
-	roots map[int]int // pid of a step's first process that is not reaped yet → step
+	roots map[int]int // pid of a step's first process that is not reaped yet, or of the box's → step
 	pipes []*pipe
 }
 
@@ -132,7 +137,7 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	cmd := &osexec.Cmd{Path: path, Args: s.Argv, Dir: s.Dir, Env: append(s.Env[:len(s.Env):len(s.Env)], t.Env(s.Step)...)}
+	s.Env = append(s.Env[:len(s.Env):len(s.Env)], t.Env(s.Step)...)
 	out, err := newPipe(s.Stdout)
 	if err != nil {
 		return Result{}, err
@@ -142,9 +147,9 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 		out.abandon()
 		return Result{}, err
 	}
-	cmd.Stdout, cmd.Stderr = out.w, errs.w
 	hit := t.limits.watch()
-	if err := t.start(cmd, s.Step); err != nil {
+	wait, err := t.start(path, s, out.w, errs.w)
+	if err != nil {
 		out.abandon()
 		errs.abandon()
 		if why := hit(); why != "" {
@@ -158,36 +163,42 @@ func (t *Tree) Run(ctx context.Context, s Spec) (Result, error) {
 	t.pipes = append(t.pipes, out, errs)
 	t.mu.Unlock()
 	stopReaping := t.reapOrphans()
-	err = cmd.Wait()
+	res, err := wait()
 	stopReaping()
-	t.mu.Lock()
-	delete(t.roots, cmd.Process.Pid)
-	t.mu.Unlock()
 	out.settle()
 	errs.settle()
-	res, err := result(cmd, err)
 	res.Limit = hit()
 	return res, err
 }
 
-func (t *Tree) start(cmd *osexec.Cmd, step int) error {
-	attr, done, err := t.attributes(step)
+// start starts the first process of a step; wait waits for its end.
+func (t *Tree) start(path string, s Spec, stdout, stderr *os.File) (wait func() (Result, error), err error) {
+	if t.box != nil {
+		return t.startInside(path, s, stdout, stderr)
+	}
+	attr, done, err := t.attributes(s.Step)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer done()
-	cmd.SysProcAttr = attr
+	cmd := &osexec.Cmd{Path: path, Args: s.Argv, Dir: s.Dir, Env: s.Env, Stdout: stdout, Stderr: stderr, SysProcAttr: attr}
 	t.mu.Lock() // no walk may see the process before it is in roots
 	defer t.mu.Unlock()
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := t.held.begun(cmd, step); err != nil {
-		return err
+	if err := t.held.begun(cmd, s.Step); err != nil {
+		return nil, err
 	}
-	t.roots[cmd.Process.Pid] = step
+	t.roots[cmd.Process.Pid] = s.Step
 	offerToKill(cmd.Process.Pid)
-	return nil
+	return func() (Result, error) {
+		err := cmd.Wait()
+		t.mu.Lock()
+		delete(t.roots, cmd.Process.Pid)
+		t.mu.Unlock()
+		return result(cmd, err)
+	}, nil
 }
 
 func result(cmd *osexec.Cmd, err error) (Result, error) {
@@ -202,6 +213,7 @@ func result(cmd *osexec.Cmd, err error) (Result, error) {
 
 // Close kills what is left and removes the cgroup and the state file.
 func (t *Tree) Close() {
+	defer t.leaveBox()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	if err := t.Kill(ctx); err != nil {

@@ -32,6 +32,9 @@ func (t *Tree) attributes(step int) (*syscall.SysProcAttr, func(), error) {
 	return attr, func() { dir.Close() }, nil
 }
 
+// signalName is that of a number, ” for none.
+func signalName(n int) string { return unix.SignalName(syscall.Signal(n)) }
+
 // Terminate asks every process of a step to go (SIGTERM).
 func (t *Tree) Terminate(step int) {
 	if t.group != nil {
@@ -48,6 +51,8 @@ func (t *Tree) Terminate(step int) {
 
 // KillStep kills every process of a step, and nothing that an earlier step left running.
 func (t *Tree) KillStep(ctx context.Context, step int) error {
+	t.begin.Lock() // not the box, which may be in the step's cgroup just now
+	defer t.begin.Unlock()
 	if t.group != nil {
 		if err := t.group.kill(ctx, step); err != nil {
 			return err

@@ -20,6 +20,9 @@ type group struct{ path string }
 
 func newGroup(string) (*group, error)       { return nil, errors.New("no cgroups on this system") }
 func (*group) remove(context.Context) error { return nil }
+func (*group) enter(int, int) error         { return nil }
+
+func signalName(int) string { return "" }
 
 func (t *Tree) attributes(int) (*syscall.SysProcAttr, func(), error) {
 	return &syscall.SysProcAttr{Setsid: true}, func() {}, nil

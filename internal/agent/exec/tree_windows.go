@@ -23,6 +23,9 @@ type group struct{ path string }
 
 func newGroup(string) (*group, error)       { return nil, errors.New("no cgroups on this system") }
 func (*group) remove(context.Context) error { return nil }
+func (*group) enter(int, int) error         { return nil }
+
+func signalName(int) string { return "" }
 
 // held are the job objects of a tree, by step. What a process starts is in its job object too, whatever it does. They end with this
 // process: its handles are the only ones, and closing the last one kills.

@@ -90,6 +90,7 @@ func (j *Job) processEnv(env map[string]string, files commandFiles) []string {
 			all[name] = value
 		}
 	}
+	j.boxEnv(all)
 	mark, marked := all[markName]
 	all["CI"] = "true"
 	maps.Copy(all, env)

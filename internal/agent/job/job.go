@@ -8,6 +8,7 @@
 //	temp/        KICI_TEMP: scripts, command files, the event; outside the workspace
 //	spool/       the log on its way
 //	c/, bin/     how steps ask for something, and the kici command (stepcall)
+//	home/, tmp/  HOME and /tmp of a job in a sandbox; root/ is where its file system is built
 package job
 
 import (
@@ -26,6 +27,7 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/exec"
 	"github.com/kici-go/kici/internal/agent/mask"
+	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/agent/spool"
 	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/ci"
@@ -45,6 +47,7 @@ const (
 	InitSpec      = "spec"
 	InitWorkspace = "workspace"
 	InitCheckout  = "checkout"
+	InitSandbox   = "sandbox"
 )
 
 // Config is what a job needs. All fields but Version, Workspace, MinFreeDisk, Fill, Source and Begun are required.
@@ -61,6 +64,7 @@ type Config struct {
 	Exclusive   bool  // see exec.Options
 	NoCgroup    bool
 	JobImage    bool             // it runs in the image that the job asks for
+	Sandbox     *Sandbox         // nil: steps see the machine as it is
 	Ask         stepcall.Handler // where steps' requests go; nil: they have no way back
 	Executable  string           // what "kici" is inside a step; "" puts none on their PATH
 	// Fill, if not nil, puts the repository into the workspace instead of git: what it says goes into the log.
@@ -118,6 +122,7 @@ type Job struct {
 	limit    string // the limit that made a step fail, for people
 	checked  bool   // the commit is in the workspace
 	notices  []string
+	box      *sandbox.Report // nil: there is no sandbox
 }
 
 // The reasons for which a job is stopped early.

@@ -59,6 +59,9 @@ func (j *Job) prepare(log *spool.Step) (kind string, err error) {
 	j.listen(log)
 	j.announceSteps()
 	j.describe(log)
+	if err := j.confine(log); err != nil {
+		return InitSandbox, err
+	}
 	if err := j.writeEvent(); err != nil {
 		return InitWorkspace, err
 	}

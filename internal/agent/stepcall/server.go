@@ -139,6 +139,9 @@ func (s *Server) Variables() map[string]string {
 	return map[string]string{SocketVariable: s.socket, TokenVariable: s.token}
 }
 
+// Dir is the folder of the socket.
+func (s *Server) Dir() string { return filepath.Dir(s.socket) }
+
 // Token is the job's, to be kept out of logs.
 func (s *Server) Token() string { return s.token }
 

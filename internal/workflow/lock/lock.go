@@ -115,6 +115,7 @@ type Job struct {
 	ContinueOnError string            `json:"continueOnError,omitempty"` // "true", "false" or an expression over matrix
 	Resources       *ci.Claim         `json:"resources,omitempty"`
 	Container       *Container        `json:"container,omitempty"`
+	Sandbox         *Sandbox          `json:"sandbox,omitempty"`
 	Checkout        *bool             `json:"checkout,omitempty"` // nil is true
 	Defaults        RunDefaults       `json:"defaults,omitzero"`
 	Concurrency     *Concurrency      `json:"concurrency,omitempty"`
@@ -154,6 +155,15 @@ type Container struct {
 	Env         map[string]string `json:"env,omitempty"` // below the workflow's and the job's
 	Credentials *Credentials      `json:"credentials,omitempty"`
 }
+
+// Sandbox is what a job asks for beyond what a sandbox gives, where its agent is in one. The organisation must allow it (PIPE-16).
+type Sandbox struct {
+	Capabilities []string `json:"capabilities,omitempty"` // of Linux, as ci.Capabilities names them
+	Network      string   `json:"network,omitempty"`      // "host"; "" is isolated
+}
+
+// SandboxNetworkHost is the machine's network.
+const SandboxNetworkHost = "host"
 
 // Credentials open the registry of an image. Both are expressions, evaluated by the server when the agent is started.
 type Credentials struct {

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/wire"
 )
 
 // Backend is one bare-metal scaler on this host, as it is configured. It shares what is known of its agents with those that Reload
@@ -26,7 +27,8 @@ type Backend struct {
 	user    *account // nil: the server's own
 	work    string   // folder of agents' workspaces; '' = inside their directories
 	sets    map[string]backend.Set
-	program string // the default executable, reachable for user; set by Prepare, guarded by mu
+	box     *confinement // of steps; nil for none
+	program string       // the default executable, reachable for user; set by Prepare, guarded by mu
 }
 
 // agents is what is known of a scaler's agents.
@@ -39,6 +41,7 @@ type agents struct {
 	system // what holds agents together on this operating system
 
 	mu      sync.Mutex
+	boxed   *wire.SandboxReport // what a sandbox enforces here; nil until it was tried
 	watched map[string]*process // identified processes
 	locks   map[string]*agentLock
 }
@@ -83,7 +86,7 @@ func (a *agents) configured(e backend.Entry, f facts) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary}
+	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary, box: confinementOf(e, a.host.Dir)}
 	if b.work == "" && user != nil {
 		b.work = privateRoot(a.host.NodeID)
 	}
@@ -120,6 +123,14 @@ func (b *Backend) protections() []string {
 	if b.entry.Retiring {
 		return nil
 	}
+	return append(b.openings(), b.systemSentences()...)
+}
+
+// openings are what jobs reach of the machine beyond their own.
+func (b *Backend) openings() []string {
+	if b.box != nil {
+		return b.boxOpenings()
+	}
 	out := []string{"agents are processes of this machine: jobs see its files and its network"}
 	switch {
 	case b.user != nil:
@@ -129,7 +140,21 @@ func (b *Backend) protections() []string {
 	default:
 		out = append(out, "agents run as the server's own user: a job can read and change the data directory "+b.host.Dir+", its master key and database included")
 	}
-	return append(out, b.systemSentences()...)
+	return out
+}
+
+// boxOpenings are what a sandbox leaves open here.
+func (b *Backend) boxOpenings() []string {
+	out := []string{"jobs run in a sandbox, by the kernel that this machine has"}
+	if b.box.network == networkHost {
+		out = append(out, "the sandbox has this machine's network (sandboxNetwork)")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.boxed != nil {
+		out = append(out, b.boxed.Missing...)
+	}
+	return out
 }
 
 // Plan implements backend.Backend.

@@ -26,6 +26,9 @@ const (
 	keyCgroups   = "enforceCgroups"
 	keyTasks     = "maxTasks"
 	keyWorkDir   = "workDir"
+	keySandbox   = "sandbox"
+	keyNetwork   = "sandboxNetwork"
+	keyPaths     = "sandboxPaths"
 	keyBinary    = "binaryPath"
 	keyImage     = "image"
 )
@@ -42,6 +45,9 @@ func kind(f facts) backend.Kind {
 			{Name: keyCgroups, Type: backend.KeyBool, Doc: "enforce the cpu and memory limits of jobs, and a bound on their processes"},
 			{Name: keyTasks, Type: backend.KeyInt, Doc: "processes and threads of one agent at once, when limits are enforced; 4096"},
 			{Name: keyWorkDir, Type: backend.KeyString, Doc: "absolute folder for agents' workspaces"},
+			{Name: keySandbox, Type: backend.KeyBool, Doc: "steps see their workspace and a read-only system, and nothing else of this machine"},
+			{Name: keyNetwork, Type: backend.KeyString, Doc: "network of the sandbox: isolated (nothing but a loopback) or host (this machine's); isolated"},
+			{Name: keyPaths, Type: backend.KeyStrings, Doc: "further absolute paths that are seen in the sandbox; PATH:rw may be written"},
 		},
 		SetKeys: []backend.Key{
 			{Name: keyBinary, Type: backend.KeyString, Doc: "agent executable; this one when it is not set"},
@@ -143,6 +149,7 @@ func check(e backend.Entry, f facts) []backend.Fault {
 	if e.Options.Int(keyTasks) != 0 && !e.Options.Bool(keyCgroups) {
 		out = append(out, backend.Fault{Key: keyTasks, Warning: true, Message: "does nothing without enforceCgroups"})
 	}
+	out = append(out, checkSandbox(e, f)...)
 	for i, s := range e.Sets {
 		if s.Options.String(keyImage) != "" {
 			fault(backend.SetKey(i, keyImage), "remove image", "container mode of bare-metal is not built yet")

@@ -27,6 +27,7 @@ type launchInput struct {
 	goos    string
 	workDir string
 	user    *account
+	box     *confinement
 }
 
 // tokenFD is where an agent finds its token (D13): the first inherited descriptor after the standard ones. Windows has no numbers for
@@ -192,6 +193,7 @@ func (e *environ) identify(in launchInput) {
 	if n := in.spec.MinFreeDisk; n > 0 {
 		e.set("KICI_MIN_FREE_DISK_BYTES", strconv.FormatInt(n, 10))
 	}
+	in.box.describe(e)
 	if in.mode != "" {
 		e.set("KICI_BACKPRESSURE_MODE", in.mode)
 	}

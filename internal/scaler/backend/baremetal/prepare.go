@@ -10,13 +10,16 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// Prepare implements backend.Preparer: folders, an agent executable that the agents' user can reach, and how
-// limits are enforced.
+// Prepare implements backend.Preparer: folders, an agent executable that the agents' user can reach, what a sandbox
+// is worth here, and how limits are enforced.
 func (b *Backend) Prepare(ctx context.Context) error {
 	if b.entry.Retiring {
 		return nil
 	}
 	if err := b.prepareProgram(); err != nil {
+		return err
+	}
+	if err := b.prepareSandbox(ctx); err != nil {
 		return err
 	}
 	return b.prepareLimits(ctx)

@@ -16,6 +16,8 @@ func (b *Backend) unready() error { return nil }
 
 func (b *Backend) prepareLimits(context.Context) error { return nil }
 
+func (b *Backend) prepareSandbox(context.Context) error { return nil }
+
 func (b *Backend) hold(context.Context, string, *record, ci.Resources) error { return nil }
 
 func (b *Backend) blame(context.Context, record) string { return "" }

@@ -1,0 +1,88 @@
+package baremetal
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/kici-go/kici/internal/scaler/backend"
+)
+
+// The agent itself makes the sandbox of its steps (agent/sandbox). What it needs to know stands in its environment.
+const (
+	sandboxName    = "KICI_SANDBOX" // also in `env` of a label set, as before there was a key
+	sandboxNetwork = "KICI_SANDBOX_NETWORK"
+	sandboxPaths   = "KICI_SANDBOX_PATHS"
+	sandboxHidden  = "KICI_SANDBOX_HIDDEN"
+)
+
+// Networks of a sandbox.
+const (
+	networkIsolated = "isolated"
+	networkHost     = "host"
+)
+
+// confinement is the sandbox of a scaler's agents; nil for none.
+type confinement struct {
+	network string
+	paths   []string
+	hidden  string // the server's data directory
+}
+
+func confinementOf(e backend.Entry, dataDir string) *confinement {
+	if !e.Options.Bool(keySandbox) {
+		return nil
+	}
+	c := &confinement{network: e.Options.String(keyNetwork), paths: e.Options.Strings(keyPaths), hidden: dataDir}
+	if c.network == "" {
+		c.network = networkIsolated
+	}
+	return c
+}
+
+// describe puts it into an agent's environment, where no label set can loosen it.
+func (c *confinement) describe(e *environ) {
+	if c == nil {
+		return
+	}
+	e.set(sandboxName, "1")
+	e.set(sandboxNetwork, c.network)
+	e.set(sandboxHidden, c.hidden)
+	e.drop(sandboxPaths)
+	if len(c.paths) > 0 {
+		e.set(sandboxPaths, strings.Join(c.paths, ","))
+	}
+}
+
+// checkSandbox finds what is wrong with the sandbox of an entry.
+func checkSandbox(e backend.Entry, f facts) (out []backend.Fault) {
+	fault := func(key, cure, format string, args ...any) {
+		out = append(out, backend.Fault{Key: key, Message: fmt.Sprintf(format, args...), Cure: cure})
+	}
+	if !e.Options.Bool(keySandbox) {
+		for _, key := range []string{keyNetwork, keyPaths} {
+			if _, set := e.Options[key]; set {
+				out = append(out, backend.Fault{Key: key, Warning: true, Message: "does nothing without sandbox"})
+			}
+		}
+		return out
+	}
+	if f.goos != "linux" {
+		fault(keySandbox, "remove it", "there is no sandbox on this system, only on Linux")
+	}
+	if user, err := identity(e, f); err == nil && (user == nil && f.uid == 0 || user != nil && user.uid == 0) {
+		fault(keySandbox, "set runAs to a user without rights", "jobs would run as root, and a sandbox around root holds little")
+	}
+	if n := e.Options.String(keyNetwork); n != "" && n != networkIsolated && n != networkHost {
+		fault(keyNetwork, "write isolated or host", "%q is no network of a sandbox", n)
+	}
+	for _, p := range e.Options.Strings(keyPaths) {
+		path := strings.TrimSuffix(strings.TrimSuffix(p, ":rw"), ":ro")
+		if !filepath.IsAbs(path) || strings.ContainsAny(path, ",:") {
+			fault(keyPaths, "write PATH or PATH:rw", "%q is no absolute path without commas and colons", p)
+		} else if _, err := f.stat(path); err != nil {
+			fault(keyPaths, "", "%v", err)
+		}
+	}
+	return out
+}
