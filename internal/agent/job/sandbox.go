@@ -32,6 +32,9 @@ func (j *Job) confine(log *spool.Step) error {
 			return fmt.Errorf("make the sandbox: %w", err)
 		}
 	}
+	if err := os.Chmod(j.path("tmp"), 0o777|os.ModeSticky); err != nil { // as programs expect it of /tmp; nobody else gets here
+		return fmt.Errorf("make the sandbox: %w", err)
+	}
 	r, err := j.tree.Confine(j.soft, j.boxConfig(), j.cfg.Executable)
 	switch {
 	case errors.Is(err, sandbox.ErrUnsupported):

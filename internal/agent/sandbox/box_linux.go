@@ -82,7 +82,7 @@ func open(ctx context.Context, c Config, o Options, namespaces bool) (*Box, erro
 		_ = cmd.Wait()
 		close(b.ended)
 	}()
-	if err := b.greet(ctx, boot{c, namespaces}); err != nil {
+	if err := b.greet(ctx, boot{c, namespaces, os.Geteuid(), os.Getegid()}); err != nil {
 		b.Close()
 		return nil, err
 	}
@@ -93,6 +93,8 @@ func open(ctx context.Context, c Config, o Options, namespaces bool) (*Box, erro
 type boot struct {
 	Config     Config `json:"config"`
 	Namespaces bool   `json:"namespaces"`
+	UID        int    `json:"uid"` // of the agent, whose user the box has too
+	GID        int    `json:"gid"`
 }
 
 // attributes of a box's process: it dies with the agent, and with it, in namespaces, everything inside.
@@ -105,8 +107,7 @@ func attributes(c Config, namespaces bool) *syscall.SysProcAttr {
 	if c.Network == NetworkIsolated {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+	// It says itself who it is (identify): an agent that hides from its user's other processes may not say it for a child.
 	// It is not root inside either, so its rights there must be told to stay when it becomes this program.
 	for n := range uintptr(lastCapability() + 1) {
 		attr.AmbientCaps = append(attr.AmbientCaps, n)

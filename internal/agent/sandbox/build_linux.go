@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,11 +20,14 @@ func enter(first boot) (Report, error) {
 		return r, fmt.Errorf("look at what a job may see: %w", err)
 	}
 	if first.Namespaces {
+		if err := first.identify(); err != nil {
+			return r, err
+		}
 		if err := c.build(view); err != nil {
 			return r, err
 		}
 		r.Private = true
-		r.Enforced = append(r.Enforced, "processes and files are its own: the system can be read, "+strings.Join(c.Write, ", ")+" and /tmp written")
+		r.Enforced = append(r.Enforced, "processes and files of its own, the system read-only")
 		if c.Network == NetworkIsolated {
 			if err := loopback(); err != nil {
 				return r, err
@@ -46,12 +48,24 @@ func enter(first boot) (Report, error) {
 	if err := filterCalls(c.Capabilities); err != nil {
 		r.Missing = append(r.Missing, fmt.Sprintf("system calls are not filtered (%v)", err))
 	} else {
-		r.Enforced = append(r.Enforced, "system calls as in containers (seccomp)")
+		r.Enforced = append(r.Enforced, "the system calls of containers (seccomp)")
 	}
 	if c.Network == NetworkHost {
 		r.Enforced = append(r.Enforced, "the machine's network")
 	}
 	return r, nil
+}
+
+// identify maps the agent's user into the new user namespace, as itself and alone.
+func (b boot) identify() error {
+	for _, f := range []struct{ file, text string }{
+		{"setgroups", "deny"}, {"gid_map", fmt.Sprintf("%d %d 1", b.GID, b.GID)}, {"uid_map", fmt.Sprintf("%d %d 1", b.UID, b.UID)},
+	} {
+		if err := os.WriteFile("/proc/self/"+f.file, []byte(f.text), 0); err != nil {
+			return fmt.Errorf("map the user: %w", err)
+		}
+	}
+	return nil
 }
 
 // build makes the file system of the view, and makes it this process's.

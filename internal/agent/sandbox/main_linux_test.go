@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // The test's program is also the box, and, as a user without rights, the agent that opens one.
@@ -46,7 +47,7 @@ type result struct {
 	Error string `json:"error,omitempty"`
 }
 
-type played2 struct {
+type outcome struct {
 	Report  Report   `json:"report"`
 	Error   string   `json:"error,omitempty"`
 	Results []result `json:"results"`
@@ -58,7 +59,12 @@ func drive() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	var out played2
+	// As an agent does, so that no other process of its user reads its memory.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var out outcome
 	b, err := open(context.Background(), p.Config, Options{Executable: os.Args[0], Env: os.Environ()}, p.Namespaces)
 	if err != nil {
 		out.Error = err.Error()
@@ -143,25 +149,29 @@ func must(t *testing.T, err error) {
 
 func (r *rig) path(elem ...string) string { return filepath.Join(append([]string{r.dir}, elem...)...) }
 
+func (r *rig) asUser() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(r.uid), Gid: uint32(r.uid)}}
+}
+
 func (r *rig) config() Config {
 	return Config{Write: []string{r.path("workspace")}, Read: []string{r.path("seen")}, Tmp: r.path("tmp"), Root: r.path("root"), Network: NetworkIsolated}
 }
 
-func (r *rig) play(t *testing.T, p played) played2 {
+func (r *rig) play(t *testing.T, p played) outcome {
 	t.Helper()
 	in, err := json.Marshal(p)
 	must(t, err)
 	cmd := osexec.Command(r.program, driveCommand)
 	cmd.Stdin, cmd.Dir = bytes.NewReader(in), "/"
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(r.uid), Gid: uint32(r.uid)}}
+	cmd.SysProcAttr = r.asUser()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.String())
 	}
-	var res played2
+	var res outcome
 	must(t, json.Unmarshal(out, &res))
 	return res
 }

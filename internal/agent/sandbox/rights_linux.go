@@ -106,7 +106,7 @@ func (c Config) landlock(view []entry, namespaces bool, r *Report) error {
 	if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	r.Enforced = append(r.Enforced, fmt.Sprintf("Landlock (version %d)", min(abi, landlockMost)))
+	r.Enforced = append(r.Enforced, fmt.Sprintf("files of others closed by Landlock (version %d)", min(abi, landlockMost)))
 	switch {
 	case closed && abi >= landlockTCP:
 		r.Enforced = append(r.Enforced, "no TCP connections")
