@@ -109,7 +109,7 @@ var groups = map[string][]string{
 
 // reserved lists third-party and standard packages that stand in few rooms only.
 var reserved = map[string][]string{
-	"os/exec":                                  {"internal/scaler/backend", "internal/agent/exec", "internal/git", "internal/app", "internal/harness", "internal/cli/demo"},
+	"os/exec":                                  {"internal/scaler/backend", "internal/agent/exec", "internal/agent/sandbox", "internal/git", "internal/app", "internal/harness", "internal/cli/demo"},
 	"database/sql":                             {"internal/store", nullTypes},
 	"modernc.org/sqlite":                       {"internal/store", "internal/harness/bench"},
 	"github.com/jackc/pgx/v5":                  {"internal/store"},

@@ -9,8 +9,6 @@ import (
 
 	"github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
-	"github.com/landlock-lsm/go-landlock/landlock"
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	profile "github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -72,107 +70,6 @@ func limitRights(keep []string, namespaces bool) error {
 		}
 	}
 	return nil
-}
-
-// Versions of Landlock's interface.
-const (
-	landlockRefer = 2 // files may move between folders
-	landlockTCP   = 4
-	landlockIoctl = 5
-	landlockScope = 6 // signals, and sockets without a place in the file system
-	landlockMost  = 7 // the last one that this was tried with
-)
-
-// landlock restricts this thread to the view.
-func (c Config) landlock(view []entry, namespaces bool, r *Report) error {
-	abi, err := ll.LandlockGetABIVersion()
-	if err != nil || abi < 1 {
-		if !namespaces {
-			return fmt.Errorf("the kernel has no Landlock (%v)", err)
-		}
-		r.Missing = append(r.Missing, "files are kept by the file system alone: the kernel has no Landlock")
-		return nil
-	}
-	config := landlock.V7
-	closed := c.Network == NetworkIsolated && !namespaces
-	if !closed {
-		config.HandledAccessNet = 0
-	}
-	fd, flags, err := config.BestEffort().NewRulesetFD(c.rules(view, namespaces, abi)...)
-	if err != nil {
-		return fmt.Errorf("landlock: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
-		return fmt.Errorf("landlock: %w", err)
-	}
-	r.Enforced = append(r.Enforced, fmt.Sprintf("files of others closed by Landlock (version %d)", min(abi, landlockMost)))
-	switch {
-	case closed && abi >= landlockTCP:
-		r.Enforced = append(r.Enforced, "no TCP connections")
-		r.Missing = append(r.Missing, "other networking than TCP is open")
-	case closed:
-		r.Missing = append(r.Missing, "the network is open")
-	}
-	if abi < landlockScope && !namespaces {
-		r.Missing = append(r.Missing, "processes of this user outside can be signalled")
-	}
-	return nil
-}
-
-// rules are the view as Landlock has it. In namespaces there is nothing else than the view, so all of it may be read.
-func (c Config) rules(view []entry, namespaces bool, abi int) []landlock.Rule {
-	var out []landlock.Rule
-	add := func(path string, write bool, hidden []string) {
-		for _, p := range split(path, hidden, os.ReadDir) {
-			out = append(out, ruleOf(p, write, abi))
-		}
-	}
-	if namespaces {
-		add("/", false, nil)
-		for _, e := range view {
-			if e.write && e.link == "" {
-				add(e.path, true, nil)
-			}
-		}
-		for _, d := range []string{"/dev", "/tmp", "/var/tmp", "/run", "/proc"} {
-			add(d, true, nil)
-		}
-		return out
-	}
-	for _, e := range view {
-		if e.link == "" { // what a link leads to is there by its own name
-			add(e.path, e.write, c.hidden())
-		}
-	}
-	for _, d := range append(slices.Clone(devices), c.Tmp, "/proc") { // in /proc, what is not one's own is closed by its owner
-		add(d, true, nil)
-	}
-	add("/sys", false, nil)
-	return out
-}
-
-func ruleOf(path string, write bool, abi int) landlock.Rule {
-	info, err := os.Stat(path)
-	isDir := err == nil && info.IsDir()
-	var rule landlock.FSRule
-	switch {
-	case isDir && write:
-		rule = landlock.RWDirs(path)
-		if abi >= landlockRefer {
-			rule = rule.WithRefer()
-		}
-	case isDir:
-		rule = landlock.RODirs(path)
-	case write:
-		rule = landlock.RWFiles(path)
-	default:
-		rule = landlock.ROFiles(path)
-	}
-	if abi >= landlockIoctl && isDevice(path) {
-		rule = rule.WithIoctlDev()
-	}
-	return rule.IgnoreIfMissing()
 }
 
 // filterCalls allows this thread the system calls that container engines allow.
