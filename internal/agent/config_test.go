@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kici-go/kici/internal/agent/job"
 	"github.com/kici-go/kici/internal/agent/workdir"
 )
 
@@ -55,8 +56,8 @@ func TestConfigFromEnv(t *testing.T) {
 }
 
 func TestConfigReportsEveryMistake(t *testing.T) {
-	_, err := ConfigFromEnv([]string{"KICI_NONSENSE=1", "KICI_SCALER_MANAGED=maybe", "KICI_SCALER_IDLE_TIMEOUT=-1", "KICI_PROPERTIES=x", "KICI_SANDBOX=true", "KICI_DATADIR=/x"})
-	for _, want := range []string{"KICI_NONSENSE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT", "KICI_PROPERTIES", "KICI_SANDBOX", "KICI_DATADIR"} {
+	_, err := ConfigFromEnv([]string{"KICI_NONSENSE=1", "KICI_SCALER_MANAGED=maybe", "KICI_SCALER_IDLE_TIMEOUT=-1", "KICI_PROPERTIES=x", "KICI_SANDBOX=true", "KICI_SANDBOX_NETWORK=none", "KICI_SANDBOX_PATHS=rel", "KICI_DATADIR=/x"})
+	for _, want := range []string{"KICI_NONSENSE", "KICI_SCALER_MANAGED", "KICI_SCALER_IDLE_TIMEOUT", "KICI_PROPERTIES", "KICI_SANDBOX_NETWORK", "KICI_SANDBOX_PATHS", "KICI_DATADIR"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s: %v", want, err)
 		}
@@ -71,6 +72,26 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 	c = Config{URL: "http://x", Labels: []string{"kici:role:builder"}, Managed: true, Log: discard()}
 	if err := c.complete(); err != nil || c.AgentID == "" || workdir.CleanID(c.AgentID) != c.AgentID {
 		t.Error(err, c.AgentID)
+	}
+}
+
+func TestSandboxOfTheEnvironment(t *testing.T) {
+	for _, c := range []struct {
+		env  []string
+		want *job.Sandbox
+	}{
+		{nil, nil},
+		{[]string{"KICI_SANDBOX=false", "KICI_SANDBOX_NETWORK=host"}, nil},
+		{[]string{"KICI_SANDBOX=true"}, &job.Sandbox{Network: "isolated"}},
+		{
+			[]string{"KICI_SANDBOX=1", "KICI_SANDBOX_NETWORK=host", "KICI_SANDBOX_PATHS=/sdk, /cache:rw,/b:ro", "KICI_SANDBOX_HIDDEN=/data"},
+			&job.Sandbox{Network: "host", Read: []string{"/sdk", "/b"}, Write: []string{"/cache"}, Hidden: []string{"/data"}},
+		},
+	} {
+		got, err := ConfigFromEnv(c.env)
+		if d := cmp.Diff(c.want, got.Sandbox); err != nil || d != "" {
+			t.Errorf("%v: %v %s", c.env, err, d)
+		}
 	}
 }
 

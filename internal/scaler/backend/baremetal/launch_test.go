@@ -71,6 +71,10 @@ func TestLaunchLayers(t *testing.T) {
 			in.environ = append(in.environ, `kici_secret=x`, `Other=1`)
 			in.setEnv = map[string]string{"KICI_TRUSTED_ENV": "true"}
 		}, with(nil, "SECRET=1", "Other=1")},
+		{"a sandbox, which no label set loosens", func(in *launchInput) {
+			in.box = &confinement{network: "isolated", paths: []string{"/sdk", "/cache:rw"}, hidden: "/data"}
+			in.setEnv = map[string]string{"KICI_SANDBOX": "0", "KICI_SANDBOX_NETWORK": "host", "KICI_SANDBOX_PATHS": "/:rw", "KICI_SANDBOX_HIDDEN": "/x"}
+		}, with(nil, "KICI_SANDBOX=1", "KICI_SANDBOX_HIDDEN=/data", "KICI_SANDBOX_NETWORK=isolated", "KICI_SANDBOX_PATHS=/sdk,/cache:rw")},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -151,6 +155,42 @@ func TestWhoAgentsRunAs(t *testing.T) {
 	}
 	if _, err := identity(backend.Entry{Retiring: true}, facts(0)); err != nil {
 		t.Errorf("a retiring scaler starts nothing, yet: %v", err)
+	}
+}
+
+func TestCheckSandbox(t *testing.T) {
+	ci := &account{name: "ci", uid: 1000, gid: 1000}
+	on := func(uid int, goos string) facts {
+		return facts{uid: uid, goos: goos, lookup: func(string) (*account, error) { return ci, nil }, stat: func(path string) (fs.FileInfo, error) {
+			if path == "/gone" {
+				return nil, fs.ErrNotExist
+			}
+			return nil, nil
+		}}
+	}
+	for _, c := range []struct {
+		name    string
+		facts   facts
+		options backend.Options
+		want    []string // keys; a warning has a mark
+	}{
+		{"a user without rights", on(0, "linux"), backend.Options{keyRunAs: "ci", keySandbox: true}, nil},
+		{"a server without rights", on(1000, "linux"), backend.Options{keySandbox: true, keyNetwork: "host", keyPaths: []string{"/a", "/b:rw"}}, nil},
+		{"root", on(0, "linux"), backend.Options{keyAllowRoot: true, keySandbox: true}, []string{keySandbox}},
+		{"another system", on(1000, "darwin"), backend.Options{keySandbox: true}, []string{keySandbox}},
+		{"bad values", on(1000, "linux"), backend.Options{keySandbox: true, keyNetwork: "none", keyPaths: []string{"rel", "/a,b", "/gone"}}, []string{keyNetwork, keyPaths, keyPaths, keyPaths}},
+		{"keys without a sandbox", on(1000, "linux"), backend.Options{keyNetwork: "host", keyPaths: []string{"rel"}}, []string{keyNetwork + "?", keyPaths + "?"}},
+	} {
+		var got []string
+		for _, f := range checkSandbox(backend.Entry{Options: c.options}, c.facts) {
+			if f.Warning {
+				f.Key += "?"
+			}
+			got = append(got, f.Key)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 
