@@ -79,6 +79,9 @@ func Main(ctx context.Context, c Config) error {
 		return err
 	}
 	defer work.Close()
+	if err := c.trySandbox(work.Path()); err != nil {
+		return err
+	}
 	l, err := link.New(link.Config{
 		URL: c.URL, Token: token, AgentID: c.AgentID, Version: c.Version, HTTP: c.HTTP, Now: c.Now, Rand: c.Rand, Log: c.Log,
 	})

@@ -27,8 +27,7 @@ type Backend struct {
 	user    *account // nil: the server's own
 	work    string   // folder of agents' workspaces; '' = inside their directories
 	sets    map[string]backend.Set
-	box     *confinement // of steps; nil for none
-	program string       // the default executable, reachable for user; set by Prepare, guarded by mu
+	program string // the default executable, reachable for user; set by Prepare, guarded by mu
 }
 
 // agents is what is known of a scaler's agents.
@@ -86,7 +85,7 @@ func (a *agents) configured(e backend.Entry, f facts) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary, box: confinementOf(e, a.host.Dir)}
+	b := &Backend{agents: a, entry: e, user: user, work: e.Options.String(keyWorkDir), sets: map[string]backend.Set{}, program: a.host.Binary}
 	if b.work == "" && user != nil {
 		b.work = privateRoot(a.host.NodeID)
 	}
@@ -128,7 +127,7 @@ func (b *Backend) protections() []string {
 
 // openings are what jobs reach of the machine beyond their own.
 func (b *Backend) openings() []string {
-	if b.box != nil {
+	if confines(b.entry) {
 		return b.boxOpenings()
 	}
 	out := []string{"agents are processes of this machine: jobs see its files and its network"}
@@ -146,8 +145,13 @@ func (b *Backend) openings() []string {
 // boxOpenings are what a sandbox leaves open here.
 func (b *Backend) boxOpenings() []string {
 	out := []string{"jobs run in a sandbox, by the kernel that this machine has"}
-	if b.box.network == networkHost {
-		out = append(out, "the sandbox has this machine's network (sandboxNetwork)")
+	for _, set := range b.entry.Sets {
+		switch c := confinementOf(b.entry, set, b.host.Dir); {
+		case c == nil:
+			out = append(out, "agents of ["+set.Key+"] run jobs without a sandbox: they see this machine's files and its network")
+		case c.network == networkHost:
+			out = append(out, "the sandbox of ["+set.Key+"] has this machine's network")
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -138,7 +138,7 @@ func (b *Backend) launch(s backend.Spec, set backend.Set, work string) launch {
 	}
 	return plan(launchInput{
 		binary: binary, spec: s, setEnv: set.Env, mode: set.Options.String("backpressureMode"), environ: b.host.Environ,
-		goos: runtime.GOOS, workDir: work, user: u, box: b.box,
+		goos: runtime.GOOS, workDir: work, user: u, box: confinementOf(b.entry, set, b.host.Dir),
 	})
 }
 

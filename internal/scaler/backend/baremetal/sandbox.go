@@ -3,6 +3,7 @@ package baremetal
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
@@ -10,7 +11,7 @@ import (
 
 // The agent itself makes the sandbox of its steps (agent/sandbox). What it needs to know stands in its environment.
 const (
-	sandboxName    = "KICI_SANDBOX" // also in `env` of a label set, as before there was a key
+	sandboxName    = "KICI_SANDBOX"
 	sandboxNetwork = "KICI_SANDBOX_NETWORK"
 	sandboxPaths   = "KICI_SANDBOX_PATHS"
 	sandboxHidden  = "KICI_SANDBOX_HIDDEN"
@@ -29,15 +30,28 @@ type confinement struct {
 	hidden  string // the server's data directory
 }
 
-func confinementOf(e backend.Entry, dataDir string) *confinement {
-	if !e.Options.Bool(keySandbox) {
+// confinementOf says how the agents of a label set are confined: by the scaler's keys, or by the set's env alone (BM-4).
+func confinementOf(e backend.Entry, set backend.Set, dataDir string) *confinement {
+	byEnv := truthy(set.Env[sandboxName])
+	if !e.Options.Bool(keySandbox) && !byEnv {
 		return nil
 	}
 	c := &confinement{network: e.Options.String(keyNetwork), paths: e.Options.Strings(keyPaths), hidden: dataDir}
+	if byEnv && c.network == "" {
+		c.network = set.Env[sandboxNetwork]
+	}
 	if c.network == "" {
 		c.network = networkIsolated
 	}
 	return c
+}
+
+// truthy is how agents read a flag.
+func truthy(v string) bool { return v == "1" || strings.EqualFold(v, "true") }
+
+// confines reports whether any of an entry's agents are in a sandbox.
+func confines(e backend.Entry) bool {
+	return e.Options.Bool(keySandbox) || slices.ContainsFunc(e.Sets, func(s backend.Set) bool { return truthy(s.Env[sandboxName]) })
 }
 
 // describe puts it into an agent's environment, where no label set can loosen it.
@@ -59,7 +73,7 @@ func checkSandbox(e backend.Entry, f facts) (out []backend.Fault) {
 	fault := func(key, cure, format string, args ...any) {
 		out = append(out, backend.Fault{Key: key, Message: fmt.Sprintf(format, args...), Cure: cure})
 	}
-	if !e.Options.Bool(keySandbox) {
+	if !confines(e) {
 		for _, key := range []string{keyNetwork, keyPaths} {
 			if _, set := e.Options[key]; set {
 				out = append(out, backend.Fault{Key: key, Warning: true, Message: "does nothing without sandbox"})

@@ -20,8 +20,12 @@ const checkPatience = 60 * time.Second
 // prepareSandbox finds out what a sandbox can enforce here, by making one as the user that agents run as. Where there can be none at all
 // the scaler is not ready.
 func (b *Backend) prepareSandbox(ctx context.Context) error {
-	if b.box == nil {
+	if !confines(b.entry) {
 		return nil
+	}
+	network := networkIsolated // the most there can be, unless nobody wants it
+	if b.entry.Options.String(keyNetwork) == networkHost {
+		network = networkHost
 	}
 	dir := filepath.Join(b.root, "sandbox-check")
 	if b.work != "" {
@@ -39,7 +43,7 @@ func (b *Backend) prepareSandbox(ctx context.Context) error {
 	b.mu.Lock()
 	program := b.program
 	b.mu.Unlock()
-	cmd := exec.CommandContext(ctx, program, "sandbox-check", dir, b.box.network)
+	cmd := exec.CommandContext(ctx, program, "sandbox-check", dir, network)
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
 	if b.user != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: b.user.uid, Gid: b.user.gid, Groups: b.user.groups}}
