@@ -238,6 +238,9 @@ func (r *reconciler) online(row Row, s ScalerView, thing backend.Instance, found
 		return
 	}
 	a := Action{Kind: ActEnd, Reason: ci.GoneLost, Error: "the agent's process is gone", Launch: thing.Launch}
+	if !found {
+		a.Error = "nothing of the agent is there any more: somebody else has removed it"
+	}
 	if thing.Detail != "" {
 		a.Error += ": " + thing.Detail
 	}

@@ -1,7 +1,9 @@
 package engines
 
 import (
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,10 +38,13 @@ func TestE2EWorkflowInAContainer(t *testing.T) {
 	})
 }
 
-// "docker rm -f" in mid-job: the job ends within seconds, and says why.
+// patience is what an end that somebody else has brought about may take until it has been seen, and what it held is free.
+const patience = 20 * time.Second
+
+// "docker rm -f" in mid-job: the job ends within seconds and says why, and nothing counts any more.
 func TestE2EContainerIsRemovedInMidJob(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
-		w := newWorld(t, e, false)
+		w := newWorld(t, e, true)
 		id := w.begun()
 		began := time.Now()
 		for _, c := range w.containers() {
@@ -47,15 +52,65 @@ func TestE2EContainerIsRemovedInMidJob(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := w.ended(id)
-		if took := time.Since(began); took > 30*time.Second {
+		w.expectFailed(id, "the agent's process is gone: killed by SIGKILL", "somebody else has removed it") // it is seen dead first, or not
+		ended := time.Since(began)
+		w.expectNothingLeft()
+		if took := time.Since(began); took > patience {
 			t.Errorf("it took %s", took)
+		} else {
+			t.Logf("the job ended after %s, its room was free after %s", ended.Round(time.Millisecond), took.Round(time.Millisecond))
 		}
-		if d.Status != "failed" || d.Jobs[0].Error == "" {
-			t.Fatalf("%s", show(d))
-		}
-		t.Log(d.Jobs[0].Error)
 	})
+}
+
+// The engine is restarted in mid-job, and its containers go on: so does the job.
+func TestE2EEngineIsRestartedInMidJob(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		w := newWorld(t, e, true)
+		id := w.begun()
+		restart(t, e)
+		w.write("shared/go", "")
+		if d := w.ended(id); d.Status != "success" || !strings.Contains(w.stepLog(id, "long"), "went on") {
+			t.Fatalf("%s\n%s", show(d), w.stepLog(id, "long"))
+		}
+		w.expectNothingLeft()
+	})
+}
+
+// The engine is restarted in mid-job, and its containers end with it: the job ends and says so, its room is free, and the next one runs.
+func TestE2EEngineEndsItsContainersInMidJob(t *testing.T) {
+	e := enginetest.WithoutLiveRestore(t)
+	w := newWorld(t, e, false)
+	id := w.begun()
+	began := time.Now()
+	restart(t, e)
+	w.expectFailed(id, "the agent's process is gone: killed by SIGKILL")
+	w.expectNothingLeft()
+	t.Logf("from the restart to free room: %s", time.Since(began).Round(time.Millisecond))
+	if d := w.ended(w.startRun("counted")); d.Status != "success" {
+		t.Errorf("%s", show(d))
+	}
+}
+
+func restart(t *testing.T, e *enginetest.Engine) {
+	t.Helper()
+	if err := e.Stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectFailed expects a run's only job to end for the loss of its agent, and to say one of these.
+func (w *world) expectFailed(id string, says ...string) {
+	w.t.Helper()
+	d := w.ended(id)
+	if j := d.Jobs[0]; d.Status != "failed" || j.AgentID == "" || !strings.Contains(j.Error, j.AgentID) ||
+		!slices.ContainsFunc(says, func(text string) bool { return strings.Contains(j.Error, text) }) {
+		w.t.Fatalf("%s", show(d))
+	}
+	w.t.Log(d.Jobs[0].Error)
 }
 
 // kill -9 of the server in mid-job: the container goes on, the next server knows it again, and the job succeeds with its whole log.

@@ -245,7 +245,7 @@ func (b *Backend) orDied(ctx context.Context, agent string, err error) error {
 	if ierr != nil || in.State == nil || alive(in.State.Status) || in.State.Status == stateCreated {
 		return err
 	}
-	return &backend.Died{Detail: fate(in), Tail: b.tail(ctx, in.ID)}
+	return &backend.Died{Detail: b.fate(in), Tail: b.tail(ctx, in.ID)}
 }
 
 // undo removes what a failed start left; what it cannot remove is found by List.

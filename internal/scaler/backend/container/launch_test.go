@@ -76,6 +76,7 @@ func TestFate(t *testing.T) {
 		{container.State{Status: "exited", ExitCode: 137, OOMKilled: true}, 0, "killed: out of memory"},
 		{container.State{Status: "stopped", ExitCode: 137}, 512 << 20, "killed by SIGKILL (limit 512 MiB); out of memory, perhaps: this engine does not say"},
 		{container.State{Status: "exited", ExitCode: 137}, 0, "killed by SIGKILL"},
+		{container.State{Status: "exited", ExitCode: 137}, 512 << 20, "killed by SIGKILL"},
 		{container.State{Status: "exited", ExitCode: 143}, 1, "killed by SIGTERM"},
 		{container.State{Status: "exited", ExitCode: 170}, 1, "killed by signal 42"},
 		{container.State{Status: "created"}, 0, "the container was never started"},
@@ -83,7 +84,7 @@ func TestFate(t *testing.T) {
 	} {
 		in := container.InspectResponse{State: &c.state, HostConfig: &container.HostConfig{}}
 		in.HostConfig.Memory = c.limit
-		if got := fate(in); got != c.want {
+		if got := fate(in, c.state.Status == "stopped"); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.state, got, c.want)
 		}
 	}

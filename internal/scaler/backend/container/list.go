@@ -107,7 +107,7 @@ func (b *Backend) dead(ctx context.Context, agent, id string) (backend.Instance,
 	if in.State == nil || alive(in.State.Status) { // it was starting
 		return inst, nil
 	}
-	inst.Running, inst.Detail = false, fate(in)
+	inst.Running, inst.Detail = false, b.fate(in)
 	inst.Unstarted = unstarted(in.State)
 	if !inst.Unstarted {
 		inst.Tail = b.tail(ctx, id)
@@ -127,7 +127,14 @@ func unstarted(s *container.State) bool {
 }
 
 // fate says for people how a container ended.
-func fate(in container.InspectResponse) string {
+func (g *engine) fate(in container.InspectResponse) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return fate(in, g.podman)
+}
+
+// fate is engine.fate. Docker knows of every process that was killed for want of memory, Podman does not.
+func fate(in container.InspectResponse, podman bool) string {
 	s := in.State
 	limit := int64(0)
 	if in.HostConfig != nil {
@@ -137,7 +144,7 @@ func fate(in container.InspectResponse) string {
 	switch {
 	case s.OOMKilled:
 		return "killed: out of memory" + limitText(limit)
-	case s.ExitCode == killed && limit > 0:
+	case s.ExitCode == killed && limit > 0 && podman:
 		return "killed by SIGKILL" + limitText(limit) + "; out of memory, perhaps: this engine does not say"
 	case s.ExitCode > 128 && s.ExitCode < 128+65:
 		return "killed by " + signalName(s.ExitCode-128)

@@ -63,12 +63,7 @@ func Get(t *testing.T, name string) *Engine {
 // Its containers have no network.
 func OnSmallDisk(t *testing.T, name, size string) *Engine {
 	t.Helper()
-	require(t, name)
-	dir, err := os.MkdirTemp(os.Getenv(dirVariable), "small-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &Engine{Name: name, dir: dir, extra: []string{"--bridge", "none", "--iptables=false"}}
+	e := private(t, name)
 	if err := os.MkdirAll(e.Root(), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +71,35 @@ func OnSmallDisk(t *testing.T, name, size string) *Engine {
 		t.Skipf("SKIPPED: cannot mount a tmpfs here: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(e.Root(), syscall.MNT_DETACH) })
+	e.begin(t)
+	return e
+}
+
+// WithoutLiveRestore starts a Docker whose containers end with it, as it comes from the distributions, until the test ends. Its containers
+// have no network.
+func WithoutLiveRestore(t *testing.T) *Engine {
+	t.Helper()
+	e := private(t, "docker")
+	e.extra = append(e.extra, "--live-restore=false")
+	e.begin(t)
+	return e
+}
+
+// private is an engine of one test, which does not run yet.
+func private(t *testing.T, name string) *Engine {
+	t.Helper()
+	require(t, name)
+	dir, err := os.MkdirTemp(os.Getenv(dirVariable), "own-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Engine{Name: name, dir: dir, extra: []string{"--bridge", "none", "--iptables=false"}}
+}
+
+func (e *Engine) begin(t *testing.T) {
+	t.Helper()
 	if _, err := start(e); err != nil {
-		t.Fatalf("start %s: %v", name, err)
+		t.Fatalf("start %s: %v", e.Name, err)
 	}
 	t.Cleanup(func() {
 		if err := e.Stop(syscall.SIGTERM); err != nil {
@@ -85,7 +107,6 @@ func OnSmallDisk(t *testing.T, name, size string) *Engine {
 		}
 		_ = e.API.Close()
 	})
-	return e
 }
 
 // Root is the folder in which the engine has its images and containers.
