@@ -140,7 +140,10 @@ func (n *Node) noteFailure(j job, text string) {
 // create starts one agent and records what became of it.
 func (n *Node) create(ctx context.Context, j job) {
 	defer n.wake.Signal()
+	tell, stop := n.narrate(ctx, j)
+	j.spec.Progress = tell
 	inst, err := n.callCreate(ctx, j)
+	stop()
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	if err == nil {

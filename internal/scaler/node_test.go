@@ -870,3 +870,55 @@ func TestXS57UnreadableLedgerEndsNobody(t *testing.T) {
 	r.want("a", "booting")
 	r.wantThings("a")
 }
+
+// What a launch says of itself is in its row while it lasts, where people look, and no longer; it is written now and then only.
+func TestLaunchSaysWhatItDoes(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		said, goOn := make(chan struct{}), make(chan struct{})
+		r.host.OnCreate = func(_ context.Context, s backend.Spec) error {
+			s.Progress("pulling golang:1.26")
+			<-said
+			for i := range 1000 {
+				s.Progress(fmt.Sprintf("pulling golang:1.26: %d MB of 1.0 GB", i+1))
+			}
+			<-goOn
+			return nil
+		}
+		r.request("a")
+		if err := r.node.tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		detail := func() string {
+			rows, err := r.st.Read().ReadScalerLaunches(t.Context(), "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) == 0 {
+				return ""
+			}
+			return rows[0].Detail
+		}
+		wait := func(want string) {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); detail() != want; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("it says %q, want %q", detail(), want)
+				}
+			}
+		}
+		wait("pulling golang:1.26")
+		close(said)
+		wait("pulling golang:1.26: 1000 MB of 1.0 GB")
+		close(goOn)
+		r.node.ops.idle.Wait()
+		r.want("a", "booting")
+		wait("")
+		// A launch that has ended says nothing more.
+		if n, err := func() (n int64, err error) {
+			err = r.st.Write(t.Context(), func(tx *store.Tx) error { n, err = tx.NodeAgentDetail(t.Context(), "late", "a"); return err })
+			return n, err
+		}(); err != nil || n != 0 {
+			t.Errorf("%d %v", n, err)
+		}
+	})
+}

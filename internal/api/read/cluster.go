@@ -93,6 +93,7 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 	var usage []db.ReadScalerUsageRow
 	var failures []db.ScalerFailure
 	var holders []db.ReadScalerHoldersRow
+	var launching []db.ReadScalerLaunchesRow
 	err := r.view(ctx, func(q *db.Queries) (err error) {
 		if rows, err = q.ReadScalers(ctx); err != nil {
 			return err
@@ -101,6 +102,9 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 			return err
 		}
 		if holders, err = q.ReadScalerHolders(ctx, s.OrgID, s.RoutingKey); err != nil {
+			return err
+		}
+		if launching, err = q.ReadScalerLaunches(ctx, s.OrgID); err != nil {
 			return err
 		}
 		failures, err = q.ReadScalerFailures(ctx, now-failureWindow.Milliseconds(), s.OrgID)
@@ -126,6 +130,11 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 		for _, h := range holders {
 			if h.NodeID == x.NodeID && h.Scaler == x.Name {
 				sc.Holders = append(sc.Holders, client.ScalerHolder{RunID: h.RunID, Repo: h.Repo, Number: h.Number, Agents: h.Agents})
+			}
+		}
+		for _, l := range launching {
+			if l.NodeID == x.NodeID && l.Scaler == x.Name {
+				sc.StateText = joined(sc.StateText, launchText(l))
 			}
 		}
 		out.Scalers[i] = sc
@@ -178,6 +187,21 @@ func scalerState(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) (state
 		return "full", fmt.Sprintf("%d of %d MiB of memory", u.MemBytes>>20, x.CapMemBytes>>20)
 	}
 	return "ready", ""
+}
+
+// launchText is what launches of a scaler are doing that takes long.
+func launchText(l db.ReadScalerLaunchesRow) string {
+	if l.Agents == 1 {
+		return l.Detail
+	}
+	return fmt.Sprintf("%d agents: %s", l.Agents, l.Detail)
+}
+
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }
 
 func launches(n int64) string {

@@ -96,7 +96,7 @@ func (r *Reads) queueItem(x db.ReadQueueRow, reasons shapeReasons, now int64) cl
 		ExpiresAt: timePtr(x.QueueDeadlineAt), Requeues: x.DispatchAttempts, URL: r.RunURL(x.RunID),
 	}
 	it.Why, it.Reasons = queuedWhy(queuedFacts{
-		assigned: x.AgentID.String, boundID: x.BoundID.String, boundState: x.BoundState.String, boundScaler: x.BoundScaler.String,
+		assigned: x.AgentID.String, boundID: x.BoundID.String, boundState: x.BoundState.String, boundDetail: x.BoundDetail.String, boundScaler: x.BoundScaler.String,
 		boundNode: x.BoundNode.String, launchError: x.ProvisioningError, requeues: x.DispatchAttempts, reasons: reasons,
 	})
 	return it

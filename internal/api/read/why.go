@@ -104,7 +104,7 @@ func (f whyFacts) pending(w *client.Why) {
 
 func (f whyFacts) queued(w *client.Why) {
 	w.Headline, w.Reasons = queuedWhy(queuedFacts{
-		assigned: f.job.AgentID.String, boundID: f.job.BoundID.String, boundState: f.job.BoundState.String,
+		assigned: f.job.AgentID.String, boundID: f.job.BoundID.String, boundState: f.job.BoundState.String, boundDetail: f.job.BoundDetail.String,
 		boundScaler: f.job.BoundScaler.String, boundNode: f.job.BoundNode.String,
 		launchError: f.job.ProvisioningError, requeues: f.job.DispatchAttempts, reasons: f.reasons,
 	})
@@ -116,9 +116,10 @@ func (f whyFacts) queued(w *client.Why) {
 
 // queuedFacts is what the reasons of a queued job are made from.
 type queuedFacts struct {
-	assigned, boundID, boundState, boundScaler, boundNode, launchError string
-	requeues                                                           int64
-	reasons                                                            shapeReasons
+	assigned, boundID, boundState, boundDetail, boundScaler, boundNode, launchError string
+
+	requeues int64
+	reasons  shapeReasons
 }
 
 func queuedWhy(f queuedFacts) (headline string, reasons []client.Reason) {
@@ -160,7 +161,11 @@ func startingText(f queuedFacts) string {
 	case ci.AgentOnline, ci.AgentDraining:
 		return fmt.Sprintf("agent %s is ready for it%s", f.boundID, where)
 	}
-	return fmt.Sprintf("agent %s is starting for it%s", f.boundID, where)
+	text := fmt.Sprintf("agent %s is starting for it%s", f.boundID, where)
+	if f.boundDetail != "" && f.boundState == string(ci.AgentStarting) {
+		text += ": " + f.boundDetail
+	}
+	return text
 }
 
 // headlineRank orders reasons by how much they tell: what will change by itself soon comes first, what never will last, because

@@ -47,6 +47,12 @@ func TestHeadlines(t *testing.T) {
 			whyFacts{job: db.ReadRunJobsRow{Status: "queued", BoundID: text("a9"), BoundState: text("booting"), BoundScaler: text("local")}},
 			"agent a9 is starting for it by local",
 		},
+		"queued, its image is being pulled": {
+			whyFacts{job: db.ReadRunJobsRow{
+				Status: "queued", BoundID: text("a9"), BoundState: text("starting"), BoundScaler: text("box"), BoundDetail: text("pulling golang:1.26: 120 MB of 300 MB"),
+			}},
+			"agent a9 is starting for it by box: pulling golang:1.26: 120 MB of 300 MB",
+		},
 		"running":    {whyFacts{job: agent(ci.JobRunning)}, "runs on agent a1 (local on hydra)"},
 		"recovering": {whyFacts{job: agent(ci.JobRecovering)}, "the link to agent a1 (local on hydra) is lost; it has until 01:01:01 UTC to come back"},
 		"cancelling": {whyFacts{job: db.ReadRunJobsRow{Status: "cancelling", CancelReason: "cancelled by ada"}}, "is being cancelled by ada"},

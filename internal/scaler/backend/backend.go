@@ -49,6 +49,9 @@ type Spec struct {
 	// Image is the job's own image, in the place of the label set's; nil for none. It is given only to backends that have
 	// Capabilities.JobImages.
 	Image *JobImage
+	// Progress tells what Create is doing when that takes long ("pulling golang:1.26: 120 MB of 300 MB"), '' when it goes on; nil for nobody. It
+	// returns at once, and may be called at any time until Create returns.
+	Progress func(text string)
 }
 
 // JobImage is the image that a job asks for (CT-10, CT-11). It is pulled when it is missing, and needs nothing of kici's in it.

@@ -75,6 +75,7 @@ type Agent struct {
 	RestUntil       sql.NullInt64
 	LostInstance    string
 	Image           string
+	Detail          string
 }
 
 type AgentToken struct {

@@ -603,7 +603,7 @@ SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.m
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
   j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
 LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
@@ -651,6 +651,7 @@ type ReadJobRowRow struct {
 	AgentNode         sql.NullString
 	BoundID           sql.NullString
 	BoundState        sql.NullString
+	BoundDetail       sql.NullString
 	BoundScaler       sql.NullString
 	BoundNode         sql.NullString
 }
@@ -696,6 +697,7 @@ func (q *Queries) ReadJobRow(ctx context.Context, iD string, orgID string) (Read
 		&i.AgentNode,
 		&i.BoundID,
 		&i.BoundState,
+		&i.BoundDetail,
 		&i.BoundScaler,
 		&i.BoundNode,
 	)
@@ -1007,7 +1009,7 @@ const readQueue = `-- name: ReadQueue :many
 SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,
   r.number, r.repo, r.workflow, r.routing_key, r.title,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, n.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, n.name AS bound_node
 FROM execution_jobs j
 JOIN execution_runs r ON r.id = j.run_id
 LEFT JOIN agents b ON b.bound_job_id = j.id AND b.state NOT IN ('gone', 'ending')
@@ -1051,6 +1053,7 @@ type ReadQueueRow struct {
 	Title             string
 	BoundID           sql.NullString
 	BoundState        sql.NullString
+	BoundDetail       sql.NullString
 	BoundScaler       sql.NullString
 	BoundNode         sql.NullString
 }
@@ -1094,6 +1097,7 @@ func (q *Queries) ReadQueue(ctx context.Context, arg ReadQueueParams) ([]ReadQue
 			&i.Title,
 			&i.BoundID,
 			&i.BoundState,
+			&i.BoundDetail,
 			&i.BoundScaler,
 			&i.BoundNode,
 		); err != nil {
@@ -1306,7 +1310,7 @@ SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.m
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
   j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
 LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
@@ -1355,6 +1359,7 @@ type ReadRunJobsRow struct {
 	AgentNode         sql.NullString
 	BoundID           sql.NullString
 	BoundState        sql.NullString
+	BoundDetail       sql.NullString
 	BoundScaler       sql.NullString
 	BoundNode         sql.NullString
 }
@@ -1406,6 +1411,7 @@ func (q *Queries) ReadRunJobs(ctx context.Context, runID string) ([]ReadRunJobsR
 			&i.AgentNode,
 			&i.BoundID,
 			&i.BoundState,
+			&i.BoundDetail,
 			&i.BoundScaler,
 			&i.BoundNode,
 		); err != nil {
@@ -1915,6 +1921,47 @@ func (q *Queries) ReadScalerHolders(ctx context.Context, orgID string, routingKe
 			&i.Repo,
 			&i.Number,
 			&i.RoutingKey,
+			&i.Agents,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const readScalerLaunches = `-- name: ReadScalerLaunches :many
+SELECT node_id, scaler, detail, COUNT(*) AS agents
+FROM agents WHERE state = 'starting' AND detail <> '' AND org_id = $1 GROUP BY node_id, scaler, detail ORDER BY node_id, scaler, detail LIMIT 500
+`
+
+type ReadScalerLaunchesRow struct {
+	NodeID string
+	Scaler string
+	Detail string
+	Agents int64
+}
+
+// What launches are doing that takes long; of the organisation's own agents.
+func (q *Queries) ReadScalerLaunches(ctx context.Context, orgID string) ([]ReadScalerLaunchesRow, error) {
+	rows, err := q.db.QueryContext(ctx, readScalerLaunches, orgID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ReadScalerLaunchesRow{}
+	for rows.Next() {
+		var i ReadScalerLaunchesRow
+		if err := rows.Scan(
+			&i.NodeID,
+			&i.Scaler,
+			&i.Detail,
 			&i.Agents,
 		); err != nil {
 			return nil, err

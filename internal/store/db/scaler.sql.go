@@ -11,7 +11,7 @@ import (
 )
 
 const nodeAgentCreated = `-- name: NodeAgentCreated :execrows
-UPDATE agents SET launch = $1,
+UPDATE agents SET launch = $1, detail = '',
   state = CASE WHEN state = 'starting' THEN 'booting' ELSE state END,
   state_at = CASE WHEN state = 'starting' THEN CAST($2 AS BIGINT) ELSE state_at END
 WHERE id = $3 AND state NOT IN ('requested', 'ending', 'gone')
@@ -19,6 +19,18 @@ WHERE id = $3 AND state NOT IN ('requested', 'ending', 'gone')
 
 func (q *Queries) NodeAgentCreated(ctx context.Context, launch string, now int64, iD string) (int64, error) {
 	result, err := q.db.ExecContext(ctx, nodeAgentCreated, launch, now, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const nodeAgentDetail = `-- name: NodeAgentDetail :execrows
+UPDATE agents SET detail = $1 WHERE id = $2 AND state = 'starting' AND detail <> $1
+`
+
+func (q *Queries) NodeAgentDetail(ctx context.Context, detail string, iD string) (int64, error) {
+	result, err := q.db.ExecContext(ctx, nodeAgentDetail, detail, iD)
 	if err != nil {
 		return 0, err
 	}
@@ -389,6 +401,17 @@ func (q *Queries) NodePutScaler(ctx context.Context, arg NodePutScalerParams) er
 	return err
 }
 
+const nodeRunOfJob = `-- name: NodeRunOfJob :one
+SELECT run_id FROM execution_jobs WHERE id = $1
+`
+
+func (q *Queries) NodeRunOfJob(ctx context.Context, id string) (string, error) {
+	row := q.db.QueryRowContext(ctx, nodeRunOfJob, id)
+	var run_id string
+	err := row.Scan(&run_id)
+	return run_id, err
+}
+
 const nodeScalers = `-- name: NodeScalers :many
 SELECT node_id, name, type, position, spec, max_agents, cap_cpu_milli, cap_mem_bytes, retiring, ready, not_ready, updated_at FROM scalers WHERE node_id = $1 ORDER BY position, name
 `
@@ -472,7 +495,7 @@ func (q *Queries) NodeSetProvisioningError(ctx context.Context, error string, jo
 }
 
 const nodeStartAgent = `-- name: NodeStartAgent :execrows
-UPDATE agents SET state = 'starting', token_hash = $1, launch = $2, state_at = $3,
+UPDATE agents SET state = 'starting', token_hash = $1, launch = $2, state_at = $3, detail = '',
   register_by = $4
 WHERE id = $5 AND state IN ('requested', 'starting') AND registered_at IS NULL
 `

@@ -290,7 +290,7 @@ func (q *Queries) RegistrationsOfOrg(ctx context.Context, orgID string) ([]Workf
 }
 
 const wholeAgent = `-- name: WholeAgent :one
-SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image FROM agents WHERE id = $1
+SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image, detail FROM agents WHERE id = $1
 `
 
 func (q *Queries) WholeAgent(ctx context.Context, id string) (Agent, error) {
@@ -334,12 +334,13 @@ func (q *Queries) WholeAgent(ctx context.Context, id string) (Agent, error) {
 		&i.RestUntil,
 		&i.LostInstance,
 		&i.Image,
+		&i.Detail,
 	)
 	return i, err
 }
 
 const wholeAgents = `-- name: WholeAgents :many
-SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image FROM agents ORDER BY requested_at, id
+SELECT id, org_id, node_id, scaler, type, state, labels, mandatory_labels, label_set, cpu_milli, mem_bytes, cpu_limit_milli, mem_limit_bytes, bound_job_id, token_hash, launch, requested_at, state_at, register_by, registered_at, instance_id, session_id, link_lost_at, last_seen_at, ended_at, gone_reason, error, delete_attempts, host, platform, arch, version, jobs_done, draining, rest_until, lost_instance, image, detail FROM agents ORDER BY requested_at, id
 `
 
 func (q *Queries) WholeAgents(ctx context.Context) ([]Agent, error) {
@@ -389,6 +390,7 @@ func (q *Queries) WholeAgents(ctx context.Context) ([]Agent, error) {
 			&i.RestUntil,
 			&i.LostInstance,
 			&i.Image,
+			&i.Detail,
 		); err != nil {
 			return nil, err
 		}

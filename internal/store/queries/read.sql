@@ -83,7 +83,7 @@ SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.m
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
   j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
 LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
@@ -99,7 +99,7 @@ SELECT j.id, j.run_id, j.idx, j.name, j.base_name, j.display_name, j.status, j.m
   j.created_at, j.queued_at, j.started_at, j.finished_at, j.recover_by, j.queue_deadline_at, j.cancel_reason, j.error,
   j.init_failure, j.kill_method, j.outputs, j.log_bytes, j.cpu_milli, j.mem_bytes, s.created_at AS assigned_at,
   a.scaler AS agent_scaler, n.name AS agent_node,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, bn.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, bn.name AS bound_node
 FROM execution_jobs j
 LEFT JOIN agents a ON a.id = j.agent_id
 LEFT JOIN cluster_instances n ON n.instance_id = a.node_id
@@ -158,7 +158,7 @@ SELECT reasons, updated_at FROM shape_reasons WHERE shape = $1;
 SELECT j.id, j.run_id, j.name, j.display_name, j.base_name, j.labels, j.exclude_labels, j.shape, j.queued_at, j.agent_id,
   j.queue_deadline_at, j.dispatch_attempts, j.provisioning_error, j.unroutable_since, j.cpu_milli, j.mem_bytes,
   r.number, r.repo, r.workflow, r.routing_key, r.title,
-  b.id AS bound_id, b.state AS bound_state, b.scaler AS bound_scaler, n.name AS bound_node
+  b.id AS bound_id, b.state AS bound_state, b.detail AS bound_detail, b.scaler AS bound_scaler, n.name AS bound_node
 FROM execution_jobs j
 JOIN execution_runs r ON r.id = j.run_id
 LEFT JOIN agents b ON b.bound_job_id = j.id AND b.state NOT IN ('gone', 'ending')
@@ -238,6 +238,11 @@ FROM scalers s
 LEFT JOIN cluster_instances n ON n.instance_id = s.node_id
 LEFT JOIN scaler_backoffs b ON b.node_id = s.node_id AND b.scaler = s.name
 ORDER BY s.name, s.node_id;
+
+-- name: ReadScalerLaunches :many
+-- What launches are doing that takes long; of the organisation's own agents.
+SELECT node_id, scaler, detail, COUNT(*) AS agents
+FROM agents WHERE state = 'starting' AND detail <> '' AND org_id = $1 GROUP BY node_id, scaler, detail ORDER BY node_id, scaler, detail LIMIT 500;
 
 -- name: ReadScalerUsage :many
 SELECT node_id, scaler, COUNT(*) AS agents,

@@ -6,7 +6,7 @@ SELECT id, org_id, scaler, type, state, labels, mandatory_labels, label_set, cpu
 FROM agents WHERE node_id = sqlc.arg(node_id) AND state <> 'gone' ORDER BY requested_at, id;
 
 -- name: NodeStartAgent :execrows
-UPDATE agents SET state = 'starting', token_hash = sqlc.arg(token_hash), launch = sqlc.arg(launch), state_at = sqlc.arg(now),
+UPDATE agents SET state = 'starting', token_hash = sqlc.arg(token_hash), launch = sqlc.arg(launch), state_at = sqlc.arg(now), detail = '',
   register_by = sqlc.arg(register_by)
 WHERE id = sqlc.arg(id) AND state IN ('requested', 'starting') AND registered_at IS NULL;
 
@@ -24,8 +24,14 @@ FROM assignments a WHERE a.agent_id = sqlc.arg(agent_id) ORDER BY a.created_at D
 -- name: NodeDeleteAgentTokens :exec
 DELETE FROM agent_tokens WHERE agent_id = sqlc.arg(agent_id) AND type = 'ephemeral';
 
+-- name: NodeAgentDetail :execrows
+UPDATE agents SET detail = sqlc.arg(detail) WHERE id = sqlc.arg(id) AND state = 'starting' AND detail <> sqlc.arg(detail);
+
+-- name: NodeRunOfJob :one
+SELECT run_id FROM execution_jobs WHERE id = $1;
+
 -- name: NodeAgentCreated :execrows
-UPDATE agents SET launch = sqlc.arg(launch),
+UPDATE agents SET launch = sqlc.arg(launch), detail = '',
   state = CASE WHEN state = 'starting' THEN 'booting' ELSE state END,
   state_at = CASE WHEN state = 'starting' THEN CAST(sqlc.arg(now) AS BIGINT) ELSE state_at END
 WHERE id = sqlc.arg(id) AND state NOT IN ('requested', 'ending', 'gone');

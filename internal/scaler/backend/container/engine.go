@@ -39,12 +39,13 @@ type engine struct {
 	network bridge // of isolated agents; zero until it is fenced
 	locks   map[string]*agentLock
 	pulls   map[string]*agentLock // by image
+	pulled  map[string]*ongoing   // under way, by image
 }
 
 func newEngine(e backend.Entry, h backend.Host, at endpoint) (*engine, error) {
 	g := &engine{
 		at: at, host: h, scaler: e.Name, log: h.Log.With("component", "container", "scaler", e.Name), exits: make(chan string, 256),
-		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, stopped: make(chan struct{}),
+		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, pulled: map[string]*ongoing{}, stopped: make(chan struct{}),
 	}
 	if !at.local() {
 		g.certificates = variable(h.Environ, "DOCKER_CERT_PATH")

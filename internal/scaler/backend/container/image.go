@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
-	"github.com/dustin/go-humanize"
 	"github.com/moby/moby/api/types/image"
 	"github.com/moby/moby/api/types/jsonstream"
 
@@ -24,14 +23,18 @@ type wanted struct {
 	policy string
 	auth   credentials
 	agent  string
+
+	progress func(string) // nil: nobody wants to know
 }
 
 // wantedOf is the job's own image, else the label set's (CT-10). A job's image is pulled when it is missing.
 func wantedOf(s backend.Spec, set backend.Set) wanted {
 	if s.Image != nil {
-		return wanted{s.Image.Ref, pullMissing, credentials{Username: s.Image.Username, Password: s.Image.Password}, s.AgentID}
+		return wanted{
+			ref: s.Image.Ref, policy: pullMissing, auth: credentials{Username: s.Image.Username, Password: s.Image.Password}, agent: s.AgentID, progress: s.Progress,
+		}
 	}
-	return wanted{set.Options.String(keyImage), cmp.Or(set.Options.String(keyPull), pullMissing), credentials{}, s.AgentID}
+	return wanted{ref: set.Options.String(keyImage), policy: cmp.Or(set.Options.String(keyPull), pullMissing), agent: s.AgentID, progress: s.Progress}
 }
 
 // haveImage sees to it that the engine has the image, and returns what it knows of it. ctx bounds the pull.
@@ -39,6 +42,7 @@ func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse
 	if err := checkImage(w.ref); err != nil {
 		return image.InspectResponse{}, fmt.Errorf("%w: %w", backend.ErrRefused, err)
 	}
+	defer g.follow(ctx, w)()
 	unlock, err := g.lock(ctx, g.pulls, w.ref) // those who want the same image wait for one pull
 	if err != nil {
 		return image.InspectResponse{}, err
@@ -74,7 +78,7 @@ func fits(i image.InspectResponse, ref string) error {
 	return fmt.Errorf("%w: image %s is for %s/%s, and the agent is for linux/%s", backend.ErrRefused, ref, i.Os, i.Architecture, runtime.GOARCH)
 }
 
-// progressEvery is how often a pull that takes long says how far it is.
+// progressEvery is how often a pull that takes long says in the log how far it is.
 const progressEvery = 10 * time.Second
 
 // pull gets an image from its registry.
@@ -90,14 +94,14 @@ func (g *engine) pull(ctx context.Context, w wanted) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrRefused, err)
 	}
-	layers, told := map[string]int64{}, began
+	p, end := g.begin(w.ref)
+	defer end()
+	told := began
 	err = g.api.Pull(ctx, name, tag, auth, func(m jsonstream.Message) {
-		if m.Progress != nil && len(layers) < maxLayers {
-			layers[m.ID] = max(layers[m.ID], m.Progress.Current)
-		}
+		far := g.notePull(p, m)
 		if time.Since(told) >= progressEvery {
 			told = time.Now()
-			log.Info("pulling image", "done", humanize.IBytes(sum(layers)), "for", time.Since(began).Round(time.Second).String())
+			log.Info("pulling image", "far", far, "for", time.Since(began).Round(time.Second).String())
 		}
 	})
 	if err != nil {
@@ -123,16 +127,6 @@ func nameAndTag(ref string) (name, tag string, err error) {
 		tag = r.Tag()
 	}
 	return named.Name(), tag, nil
-}
-
-// maxLayers is more than any image has: what a registry says is not kept without end.
-const maxLayers = 1000
-
-func sum(layers map[string]int64) (total uint64) {
-	for _, n := range layers {
-		total += uint64(max(n, 0))
-	}
-	return total
 }
 
 // otherUser reports whether an image's processes are not root's, so that the agent can make no folder of its own.

@@ -22,8 +22,12 @@ import (
 // pulling is a rig whose image is in a registry, under a tag of the test's own, and not on the engine.
 func pulling(t *testing.T, e *enginetest.Engine, tag string) (*rig, *enginetest.Registry) {
 	t.Helper()
+	return pullingFrom(t, e, enginetest.NewRegistry(t), tag)
+}
+
+func pullingFrom(t *testing.T, e *enginetest.Engine, reg *enginetest.Registry, tag string) (*rig, *enginetest.Registry) {
+	t.Helper()
 	r := newRig(t, e)
-	reg := enginetest.NewRegistry(t)
 	r.set = backend.Options{keyImage: reg.Ref(tag)}
 	forget := func() {
 		_, err := e.API.ImageRemove(context.Background(), reg.Ref(tag), client.ImageRemoveOptions{Force: true, PruneChildren: true})
@@ -171,5 +175,55 @@ func TestRegistryCredentials(t *testing.T) {
 			r.environ = []string{"HOME=" + home}
 			r.create(r.backend("one"), r.spec(agent1))
 		})
+	})
+}
+
+// How far a pull is, all who wait for the image are told (CT-10), and nothing more when it is there.
+func TestPullProgressIsTold(t *testing.T) {
+	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		r, reg := pullingFrom(t, e, enginetest.NewBigRegistry(t, 8<<20), "slow")
+		release := reg.Hold()
+		defer release()
+		b := r.backend("one")
+		heard := [2]struct {
+			mu    sync.Mutex
+			texts []string
+		}{}
+		last := func(i int) string {
+			heard[i].mu.Lock()
+			defer heard[i].mu.Unlock()
+			if len(heard[i].texts) == 0 {
+				return ""
+			}
+			return heard[i].texts[len(heard[i].texts)-1]
+		}
+		var group sync.WaitGroup
+		for i := range heard {
+			s := r.spec(fmt.Sprintf("scaler-container-2000000%d", i))
+			s.Progress = func(text string) {
+				heard[i].mu.Lock()
+				defer heard[i].mu.Unlock()
+				heard[i].texts = append(heard[i].texts, text)
+			}
+			group.Go(func() {
+				if _, err := b.Create(r.ctx(), s); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for i := range heard {
+			r.eventually("it is told", func() bool {
+				return strings.HasPrefix(last(i), "pulling "+reg.Ref("slow")) && (strings.Contains(last(i), " kB") || strings.Contains(last(i), " MB") || e.Name == "podman")
+			})
+			t.Logf("agent %d: %s", i, last(i))
+		}
+		release()
+		group.Wait()
+		for i := range heard {
+			t.Logf("agent %d heard %q", i, heard[i].texts)
+		}
+		if text := b.pullText(reg.Ref("slow")); text != "" {
+			t.Errorf("afterwards: %q", text)
+		}
 	})
 }
