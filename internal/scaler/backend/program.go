@@ -7,13 +7,35 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // partPrefix begins the name of a copy that is not complete.
 const partPrefix = "kici-"
 
-// IsPartOfProgram reports whether a file beside a copied program is a copy that is being made, or that somebody who was killed began.
-func IsPartOfProgram(name string) bool { return strings.HasPrefix(name, partPrefix) }
+// partAge is how old such a copy is when nobody makes it any more.
+const partAge = time.Hour
+
+// CollectParts removes from a folder of CopyProgram what somebody who was killed has left of a copy.
+func CollectParts(folder string, now time.Time) (out []Collected, err error) {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		info, ierr := e.Info()
+		if ierr != nil || !info.Mode().IsRegular() || !strings.HasPrefix(e.Name(), partPrefix) || now.Sub(info.ModTime()) < partAge {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
+		if rerr := os.Remove(path); rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		out = append(out, Collected{Kind: CollectedProgram, Name: path, Bytes: info.Size(), Why: "an interrupted copy of the agent's program"})
+	}
+	return out, err
+}
 
 // CopyProgram keeps a copy of an executable that everybody may execute, renewed when the original has changed. Its folder is made with
 // the mode when there is none.

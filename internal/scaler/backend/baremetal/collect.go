@@ -15,28 +15,28 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-// strayAge is how old an interrupted copy must be before it goes: no copy takes so long.
-const strayAge = time.Hour
-
 // Collect implements backend.Collector: interrupted copies of the program in the folder of workspaces that is this node's alone. On a full
 // disk, the workspaces of dead agents go as well; the rest of such an agent stays for Delete, which tells what became of it. Folders without
 // a record are found by List.
 func (b *Backend) Collect(ctx context.Context, c backend.Collect) (out []backend.Collected, err error) {
-	found, err := b.strays()
-	if c.Full != nil {
-		dead, derr := b.deadWork()
-		found, err = append(found, dead...), errors.Join(err, derr)
+	if b.work == privateRoot(b.host.NodeID) {
+		out, err = backend.CollectParts(filepath.Join(b.work, programFolder), b.host.Now())
 	}
-	for _, s := range found {
+	if c.Full == nil {
+		return out, err
+	}
+	dead, derr := b.deadWork()
+	err = errors.Join(err, derr)
+	for _, w := range dead {
 		if ctx.Err() != nil {
 			return out, errors.Join(err, context.Cause(ctx))
 		}
-		if s.urgent && !c.Full() {
-			break // these come last
+		if !c.Full() {
+			break
 		}
-		gone, cerr := b.collect(s)
+		gone, cerr := b.collect(w)
 		if cerr != nil {
-			err = errors.Join(err, fmt.Errorf("remove %s: %w", s.path, cerr))
+			err = errors.Join(err, fmt.Errorf("remove %s: %w", w.path, cerr))
 		} else if gone.Name != "" {
 			out = append(out, gone)
 		}
@@ -44,58 +44,28 @@ func (b *Backend) Collect(ctx context.Context, c backend.Collect) (out []backend
 	return out, err
 }
 
-// found is something that may go.
-type found struct {
-	path, agent, kind, why string
-
-	at     time.Time
-	urgent bool        // only because the disk is full
-	needed func() bool // looked at under the agent's lock; nil: never
+// workspace is that of an agent that was dead when it was looked at.
+type workspace struct {
+	agent, path string
+	at          time.Time
 }
 
-// collect removes one thing, unless somebody has come to need it.
-func (b *Backend) collect(f found) (backend.Collected, error) {
-	if f.agent != "" {
-		defer b.lock(f.agent)()
-	}
-	if f.needed != nil && f.needed() {
-		return backend.Collected{}, nil
-	}
-	size := treeSize(f.path)
-	if err := removeTree(f.path); err != nil {
+// collect removes a workspace, unless somebody has come to need it.
+func (b *Backend) collect(w workspace) (backend.Collected, error) {
+	defer b.lock(w.agent)()
+	r, ok, err := readRecord(b.dir(w.agent))
+	if err != nil || !ok || r.Work != w.path || !b.provenDead(w.agent, r) {
 		return backend.Collected{}, err
 	}
-	return backend.Collected{Kind: f.kind, Name: f.path, Bytes: size, Why: f.why}, nil
+	size := treeSize(w.path)
+	if err := removeTree(w.path); err != nil {
+		return backend.Collected{}, err
+	}
+	return backend.Collected{Kind: backend.CollectedWorkspace, Name: w.path, Bytes: size, Why: "its agent is dead, and the disk is full"}, nil
 }
 
-func (b *Backend) strays() (out []found, err error) {
-	if b.work == "" || b.work != privateRoot(b.host.NodeID) {
-		return nil, nil
-	}
-	if err := makeWorkRoot(b.work); err != nil { // it is no longer what Prepare made
-		return nil, err
-	}
-	folder := filepath.Join(b.work, programFolder)
-	entries, err := os.ReadDir(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for leftovers: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err == nil && backend.IsPartOfProgram(e.Name()) && b.host.Now().Sub(info.ModTime()) >= strayAge {
-			out = append(out, found{
-				path: filepath.Join(folder, e.Name()), kind: backend.CollectedProgram, why: "an interrupted copy of the agent's program", at: info.ModTime(),
-			})
-		}
-	}
-	return out, nil
-}
-
-// deadWork lists the workspaces of this scaler's agents that are dead, the oldest first.
-func (b *Backend) deadWork() (out []found, err error) {
+// deadWork lists the workspaces of this scaler's agents that may be dead, the oldest first.
+func (b *Backend) deadWork() (out []workspace, err error) {
 	entries, err := os.ReadDir(b.root)
 	if err != nil {
 		return nil, fmt.Errorf("look for dead agents: %w", err)
@@ -113,15 +83,9 @@ func (b *Backend) deadWork() (out []found, err error) {
 		if ierr != nil || !info.IsDir() {
 			continue
 		}
-		out = append(out, found{
-			path: r.Work, agent: id, kind: backend.CollectedWorkspace, why: "its agent is dead, and the disk is full", at: info.ModTime(), urgent: true,
-			needed: func() bool {
-				now, ok, err := readRecord(b.dir(id))
-				return err != nil || !ok || now.Work != r.Work || !b.provenDead(id, now)
-			},
-		})
+		out = append(out, workspace{id, r.Work, info.ModTime()})
 	}
-	slices.SortStableFunc(out, func(x, y found) int { return x.at.Compare(y.at) })
+	slices.SortStableFunc(out, func(x, y workspace) int { return x.at.Compare(y.at) })
 	return out, nil
 }
 

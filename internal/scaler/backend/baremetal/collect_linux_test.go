@@ -14,7 +14,7 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
-const old = 2 * strayAge
+const old = 2 * time.Hour
 
 // put makes a folder, or a file when content is given, of an age.
 func put(t *testing.T, age time.Duration, path, content string) {

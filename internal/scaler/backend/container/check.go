@@ -24,6 +24,12 @@ func check(e backend.Entry, f facts) []backend.Fault {
 			c.fault(keyExtraHosts, "such as registry.local:10.0.0.5", "%v", err)
 		}
 	}
+	if _, err := imageAge(e.Options.String(keyImageAge)); err != nil {
+		c.fault(keyImageAge, "", "%v", err)
+	}
+	if _, err := imageSize(e.Options.String(keyImageSize)); err != nil {
+		c.fault(keyImageSize, "such as 20g", "%v", err)
+	}
 	for i, s := range e.Sets {
 		c.set(i, s, e)
 	}

@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"good", backend.Entry{Sets: good}, f, ""},
 		{"everything", backend.Entry{
-			Options: backend.Options{keyExtraHosts: []string{"a:10.0.0.1", "b:host-gateway", "c:[fd00::1]"}, keyRuntime: "docker", keySocket: dockerSocket},
+			Options: backend.Options{keyExtraHosts: []string{"a:10.0.0.1", "b:host-gateway", "c:[fd00::1]"}, keyRuntime: "docker", keySocket: dockerSocket, keyImageAge: "36h", keyImageSize: "20g"},
 			Sets: set(backend.Options{
 				keyImage: "r.example.com:5000/a/b@sha256:" + strings.Repeat("0", 64), keyPull: "Never", keyOwnSocket: true,
 				keyVolumes: []string{"/a:/b", "/a:/b:ro", "cache:/c:rw,z"},
@@ -88,6 +88,8 @@ func TestCheck(t *testing.T) {
 		{"elsewhere", backend.Entry{Options: backend.Options{keyHost: "tcp://h:1", keyIsolation: false}, Sets: good}, hostWith(), ""},
 		{"bad host", backend.Entry{Options: backend.Options{keyHost: "ssh://h", keyIsolation: false}, Sets: good}, f, "host: no address"},
 		{"bad extra host", backend.Entry{Options: backend.Options{keyExtraHosts: []string{"a"}}, Sets: good}, f, "extraHosts: name:address"},
+		{"bad age of images", backend.Entry{Options: backend.Options{keyImageAge: "1h"}, Sets: good}, f, "imageMaxAge: at least 2h"},
+		{"bad size of images", backend.Entry{Options: backend.Options{keyImageSize: "lots"}, Sets: good}, f, "imageMaxSize: memory must be"},
 		{"not Linux", backend.Entry{Sets: good}, facts{goos: "darwin"}, "type: not for Linux"},
 		{"no image", backend.Entry{Sets: set(nil)}, f, "labelSets[0].image: is required"},
 		{"bad image", backend.Entry{Sets: set(backend.Options{keyImage: "A B"})}, f, "labelSets[0].image: no name"},

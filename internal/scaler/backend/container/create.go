@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -40,25 +41,37 @@ func (b *Backend) Create(ctx context.Context, s backend.Spec) (_ backend.Instanc
 	if inst, running, err := b.existing(ctx, s.AgentID); err != nil || running {
 		return inst, err
 	}
-	want := wantedOf(s, set)
-	img, err := b.haveImage(ctx, want)
-	if err != nil {
-		return backend.Instance{}, err
-	}
-	t := start{spec: s, set: set, image: want.ref, otherUser: otherUser(img), volumes: volumesOf(img, set)}
-	id, err := b.start(ctx, t)
-	if errors.Is(err, errNoNetwork) { // somebody has removed it
-		b.log.Warn("the network of agents is gone; it is made again")
-		if err = b.fence(ctx); err != nil {
-			return backend.Instance{}, fmt.Errorf("%w: %w", backend.ErrNotReady, err)
-		}
-		id, err = b.start(ctx, t)
+	id, err := b.startIn(ctx, s, set)
+	if errors.Is(err, errImageGone) { // it was there a moment ago
+		id, err = b.startIn(ctx, s, set)
 	}
 	if err != nil {
 		return backend.Instance{}, err
 	}
 	return b.running(s.AgentID, id), nil
 }
+
+// startIn sees to the image, and starts the agent in it.
+func (b *Backend) startIn(ctx context.Context, s backend.Spec, set backend.Set) (id string, err error) {
+	want := wantedOf(s, set)
+	want.marked = !boundsOf(b.entry.Options).off()
+	img, err := b.haveImage(ctx, want)
+	if err != nil {
+		return "", err
+	}
+	t := start{spec: s, set: set, image: want.ref, otherUser: otherUser(img), volumes: volumesOf(img, set)}
+	if id, err = b.start(ctx, t); !errors.Is(err, errNoNetwork) {
+		return id, err
+	}
+	b.log.Warn("the network of agents is gone; it is made again") // somebody has removed it
+	if err = b.fence(ctx); err != nil {
+		return "", fmt.Errorf("%w: %w", backend.ErrNotReady, err)
+	}
+	return b.start(ctx, t)
+}
+
+// errImageGone says that somebody, perhaps another scaler, has removed an image that was there a moment before.
+var errImageGone = errors.New("the image has gone meanwhile")
 
 func (b *Backend) running(agent, id string) backend.Instance {
 	name := containerName(agent)
@@ -138,6 +151,9 @@ func noNetwork(err error, l launch) bool {
 
 // createError explains what an engine says of a container that it does not make.
 func createError(err error, l launch) error {
+	if engineapi.IsStatus(err, http.StatusNotFound) && noImage(err) {
+		return fmt.Errorf("%w: %w: %s", backend.ErrInfra, errImageGone, sentence(err))
+	}
 	if noNetwork(err, l) {
 		return fmt.Errorf("%w: %s", errNoNetwork, sentence(err))
 	}
@@ -217,6 +233,9 @@ func (b *Backend) enliven(ctx context.Context, id string, l launch, otherUser bo
 
 // startError explains a container that did not start. Most refusals of a runtime would come again.
 func startError(err error, l launch) error {
+	if engineapi.IsStatus(err, http.StatusNotFound) && noImage(err) {
+		return fmt.Errorf("%w: %w: %s", backend.ErrInfra, errImageGone, sentence(err))
+	}
 	if noNetwork(err, l) {
 		return fmt.Errorf("%w: %s", errNoNetwork, sentence(err))
 	}

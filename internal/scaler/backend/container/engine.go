@@ -119,6 +119,9 @@ func (g *engine) volume() string {
 	return g.root
 }
 
+// programFolder of the data directory has a copy of the agent's program, where one is needed.
+const programFolder = "agent-program"
+
 // program sees to it that every user can execute the agent's program: containers have other users than this machine.
 func (g *engine) program() error {
 	info, err := os.Stat(g.host.Binary)
@@ -128,7 +131,7 @@ func (g *engine) program() error {
 	if info.Mode().Perm()&0o005 == 0o005 {
 		return nil
 	}
-	to := filepath.Join(g.host.Dir, "agent-program", "kici")
+	to := filepath.Join(g.host.Dir, programFolder, "kici")
 	if err := backend.CopyProgram(g.host.Binary, to, 0o700); err != nil {
 		return fmt.Errorf("copy the agent's program to where containers may execute it: %w", err)
 	}

@@ -23,6 +23,7 @@ type wanted struct {
 	policy string
 	auth   credentials
 	agent  string
+	marked bool // it is marked when it is pulled and used
 
 	progress func(string) // nil: nobody wants to know
 }
@@ -52,6 +53,9 @@ func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse
 		got, err := g.api.InspectImage(ctx, w.ref)
 		switch {
 		case err == nil:
+			if w.marked {
+				g.renew(ctx, g.inspected(got))
+			}
 			return got, fits(got, w.ref)
 		case !engineapi.IsStatus(err, http.StatusNotFound):
 			return image.InspectResponse{}, hostError(err, backend.ErrInfra)
@@ -60,12 +64,19 @@ func (g *engine) haveImage(ctx context.Context, w wanted) (image.InspectResponse
 				backend.ErrRefused, w.ref, pullNever)
 		}
 	}
+	was := before{}
+	if w.marked {
+		was = g.lookBefore(ctx, w.ref)
+	}
 	if err := g.pull(ctx, w); err != nil {
 		return image.InspectResponse{}, err
 	}
 	got, err := g.api.InspectImage(ctx, w.ref)
 	if err != nil {
 		return image.InspectResponse{}, hostError(err, backend.ErrInfra)
+	}
+	if w.marked {
+		g.markPulled(ctx, w.ref, got, was)
 	}
 	return got, fits(got, w.ref)
 }

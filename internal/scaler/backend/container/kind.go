@@ -14,6 +14,8 @@ const (
 	keyRuntime    = "runtime"
 	keyExtraHosts = "extraHosts"
 	keyIsolation  = "networkIsolation"
+	keyImageAge   = "imageMaxAge"
+	keyImageSize  = "imageMaxSize"
 	keyImage      = "image"
 	keyPull       = "imagePullPolicy"
 	keyVolumes    = "volumes"
@@ -39,6 +41,8 @@ func kind(f facts) backend.Kind {
 			{Name: keyRuntime, Type: backend.KeyString, Doc: "docker, podman or auto", Restart: true},
 			{Name: keyExtraHosts, Type: backend.KeyStrings, Doc: "name:address pairs for the hosts file of containers", Restart: true},
 			{Name: keyIsolation, Type: backend.KeyBool, Doc: "keep agents from private networks, from this machine and from each other; true when it is not set", Restart: true},
+			{Name: keyImageAge, Type: backend.KeyString, Doc: "for how long an image that kici pulled may be unused until it is removed, such as 36h; off: for ever; 7d when it is not set"},
+			{Name: keyImageSize, Type: backend.KeyString, Doc: "size of all images together that kici pulled, such as 20g, beyond which the longest unused are removed"},
 		},
 		SetKeys: []backend.Key{
 			{Name: keyImage, Type: backend.KeyString, Doc: "image of the containers; it needs nothing of kici's"},

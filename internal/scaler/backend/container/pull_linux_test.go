@@ -34,6 +34,7 @@ func pullingFrom(t *testing.T, e *enginetest.Engine, reg *enginetest.Registry, t
 		if err != nil && !strings.Contains(strings.ToLower(err.Error()), "no such image") && !strings.Contains(err.Error(), "not known") {
 			t.Log(err)
 		}
+		r.unmark()
 	}
 	forget()
 	t.Cleanup(forget)

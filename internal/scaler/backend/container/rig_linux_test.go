@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ type rig struct {
 	env     map[string]string
 	environ []string
 	log     *slog.Logger
+	ahead   atomic.Int64 // by which the node's clock is
+	onNow   func()       // called when the node asks for the time; may be nil
 }
 
 func newRig(t *testing.T, e *enginetest.Engine) *rig {
@@ -91,8 +94,15 @@ func (r *rig) entry(scaler string) backend.Entry {
 
 func (r *rig) host() backend.Host {
 	return backend.Host{
-		NodeID: r.node, Cluster: "test", Dir: r.dir, Binary: r.program, Environ: r.environ, AgentSocket: r.socket, Log: r.log, Now: time.Now,
+		NodeID: r.node, Cluster: "test", Dir: r.dir, Binary: r.program, Environ: r.environ, AgentSocket: r.socket, Log: r.log, Now: r.now,
 	}
+}
+
+func (r *rig) now() time.Time {
+	if r.onNow != nil {
+		r.onNow()
+	}
+	return time.Now().Add(time.Duration(r.ahead.Load()))
 }
 
 // open makes a backend that its user closes, as the suite does.

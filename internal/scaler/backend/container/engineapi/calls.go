@@ -140,6 +140,29 @@ func (c *Client) InspectImage(ctx context.Context, ref string) (in image.Inspect
 	return in, c.get(ctx, "/images/"+ref+"/json", nil, &in)
 }
 
+// Image is one of a listing.
+type Image struct {
+	ID      string   `json:"Id"`
+	Tags    []string `json:"RepoTags"`    // "<none>:<none>" is one, with some engines
+	Digests []string `json:"RepoDigests"` // name@sha256:…
+	Size    int64    // of all its layers, those of other images included
+}
+
+// Images lists images, those without a name included.
+func (c *Client) Images(ctx context.Context) (out []Image, err error) {
+	return out, c.get(ctx, "/images/json", nil, &out)
+}
+
+// Tag gives an image one more name.
+func (c *Client) Tag(ctx context.Context, id, name, tag string) error {
+	return c.post(ctx, "/images/"+id+"/tag", url.Values{"repo": {name}, "tag": {tag}}, nil, nil)
+}
+
+// RemoveImage takes a name from an image, which goes with its last one unless a container needs it.
+func (c *Client) RemoveImage(ctx context.Context, ref string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/images/" + ref}, nil)
+}
+
 // Pull gets an image, by its full name and a tag or digest, and tells its progress.
 func (c *Client) Pull(ctx context.Context, name, tag string, auth registry.AuthConfig, progress func(jsonstream.Message)) error {
 	r := request{method: http.MethodPost, path: "/images/create", query: url.Values{"fromImage": {name}, "tag": {tag}}}

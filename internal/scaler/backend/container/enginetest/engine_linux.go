@@ -28,6 +28,7 @@ type Engine struct {
 	dir   string
 	exit  chan error
 	extra []string // further arguments of dockerd
+	apart bool     // it has a network namespace of its own
 }
 
 var engines = struct {
@@ -59,11 +60,19 @@ func Get(t *testing.T, name string) *Engine {
 	return e
 }
 
+// Place is where an engine runs.
+type Place int
+
+// Apart is a network namespace of its own.
+const Apart Place = 1
+
 // OnSmallDisk starts an engine whose images and containers are on a file system of their own of this size ("64m"), until the test ends.
-// Its containers have no network.
-func OnSmallDisk(t *testing.T, name, size string) *Engine {
+// It has no default network, and takes Get's away from the Docker there unless it has a network namespace of its own (Apart); then it reaches
+// no registry.
+func OnSmallDisk(t *testing.T, name, size string, where ...Place) *Engine {
 	t.Helper()
 	e := private(t, name)
+	e.apart = slices.Contains(where, Apart)
 	if err := os.MkdirAll(e.Root(), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -169,6 +178,9 @@ func (e *Engine) Start() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = e.dir // conmon leaves files where it stands
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if e.apart {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -79,6 +79,9 @@ func (e *Engine) ImportTar(t *testing.T, ref string, rootfs []byte, changes ...s
 	}
 }
 
+// Noise is a file system with one file of this size, which nothing compresses.
+func Noise(size int64) ([]byte, error) { return withFile(nil, size) }
+
 // withFile is a file system with one file more, of noise.
 func withFile(rootfs []byte, size int64) ([]byte, error) {
 	var out bytes.Buffer

@@ -103,6 +103,9 @@ func (r *Registry) Pulls() int {
 	return r.pulls
 }
 
+// Digest is the image's.
+func (r *Registry) Digest() string { return digest(r.blobs["manifest"]) }
+
 // Fault makes requests for blobs go wrong; nil makes them go right again.
 func (r *Registry) Fault(do func(w http.ResponseWriter, req *http.Request) (done bool)) {
 	r.mu.Lock()
