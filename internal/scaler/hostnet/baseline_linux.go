@@ -40,7 +40,7 @@ func (k *kernel) baseline(s Support) []chain {
 			{"agents have no IPv6 (NET-12)", concat(inSet(nameIn, bridges(k.ip6)), drop())},
 		}},
 	}
-	return append(chains, chain{k.hooked(k.bridge, "forward", nftables.ChainHookForward, filterBridge), k.betweenPorts(s)})
+	return append(chains, chain{k.hooked(k.bridge, "forward", nftables.ChainHookForward, filterBridge), k.betweenPorts(s)}, k.guard())
 }
 
 // betweenPorts keeps agents of one bridge apart: their frames pass no hook of the other families (NET-11).
@@ -94,7 +94,7 @@ func (k *kernel) putBaseline(b Bridge, s Support) error {
 			return err
 		}
 	}
-	for _, set := range []*nftables.Set{k.forward, k.input} {
+	for _, set := range []*nftables.Set{k.forward, k.input, k.guarded, k.homes} {
 		if err := k.conn.AddSet(set, nil); err != nil {
 			return err
 		}

@@ -7,6 +7,9 @@
 // reaches through the host and on the host, and an entry in the maps. So an agent can send nothing before its rules are there, and no
 // moment is more open than the end (NET-7).
 //
+// Where the port of a bridge behind which an agent is can be told, its address is bound to it: frames with another one are dropped as they
+// come in, so that no agent borrows its neighbour's.
+//
 // Everything stands in a table "kici" of the families ip, ip6 and bridge, which orchestrators on one host share. The baseline is the
 // same for all of them, entries are made and removed by name, and each entry says whose it is.
 //

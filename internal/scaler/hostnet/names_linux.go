@@ -15,6 +15,7 @@ type names struct {
 
 	forward, input *nftables.Set // bridge and source address → the agent's chain
 	transports     *nftables.Set // TCP and UDP
+	guarded, homes *nftables.Set // ports behind which somebody is; port and his address
 }
 
 // placeType is the key of the maps of agents.
@@ -38,6 +39,8 @@ func newNames(table string) names {
 		forward:    agents("agents_forward"),
 		input:      agents("agents_input"),
 		transports: &nftables.Set{Table: ip, Name: "transports", ID: someID, KeyType: nftables.TypeInetProto},
+		guarded:    &nftables.Set{Table: bridge, Name: "guarded", ID: someID, KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian},
+		homes:      &nftables.Set{Table: bridge, Name: "homes", ID: someID, Concatenation: true, KeyType: placeType},
 	}
 }
 

@@ -39,5 +39,8 @@ func (*Net) Refused(context.Context, string) (Refused, error) { return Refused{}
 // Agent returns nothing.
 func (*Net) Agent(Bridge, Rules) Agent { return Agent{} }
 
+// Port returns an error.
+func (*Net) Port(context.Context, string, int) (string, error) { return "", errLinux }
+
 // Close does nothing.
 func (*Net) Close() error { return nil }

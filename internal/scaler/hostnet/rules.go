@@ -21,6 +21,9 @@ type Bridge struct {
 type Rules struct {
 	Agent string     // agent id
 	Addr  netip.Addr // its address on the bridge, IPv4
+	// Port is the port of the bridge behind which it is (Net.Port): nothing with another address comes from there. When it is empty, what
+	// Apply was told before stays.
+	Port string
 
 	Allow      []netip.Prefix     // open, whatever lies there
 	DenyAll    bool               // nothing beyond Allow and Resolvers
@@ -67,6 +70,8 @@ func (r Rules) check(b Bridge) error {
 
 func (r Rules) checkAddresses(b Bridge) error {
 	switch {
+	case r.Port != "" && !ifacePattern().MatchString(r.Port):
+		return fmt.Errorf("%.40q is no name of a port", r.Port)
 	case !r.Addr.IsValid():
 		return errors.New("its address is not known") // XS-77
 	case !r.Addr.Is4() || !b.Subnet.Contains(r.Addr) || r.Addr == b.Gateway:

@@ -28,17 +28,28 @@ func (k *kernel) write(b Bridge, s Support, owner string, c changes) error {
 		}
 		return err
 	}
+	homes, err := k.allHomes()
+	if err != nil {
+		return err
+	}
 	gone := map[string][]entry{}
 	for _, e := range c.Remove {
 		gone[e.ID] = append(gone[e.ID], e)
 	}
+	left := func(h home) bool {
+		return len(gone[h.ID]) > 0 && !slices.ContainsFunc(c.Put, func(r Rules) bool { return r.Agent == h.ID })
+	}
+	if err := k.queueLeaving(homes, left); err != nil {
+		return err
+	}
+	homes = slices.DeleteFunc(homes, left)
 	for id, entries := range gone {
 		if err := step(k.queueRemoval(id, entries)); err != nil {
 			return err
 		}
 	}
 	for _, r := range c.Put {
-		if err := step(k.queueAgent(b, owner, r)); err != nil {
+		if err := step(errors.Join(k.queueAgent(b, owner, r), k.queueHome(owner, r, homes))); err != nil {
 			return err
 		}
 	}
@@ -83,12 +94,19 @@ func (k *kernel) chainsOf(b Bridge, r Rules) []chain {
 	}
 }
 
-// distrust takes the digest from entries whose chains are not what it says, so that they are made anew. Until then they are closed.
+// distrust takes the digest from entries whose chains are not what it says, or whose port is not guarded, so that they are made anew. Until then they are closed.
 func (k *kernel) distrust(there []entry, owner string, b Bridge, want []Rules) error {
+	homes, err := k.allHomes()
+	if err != nil {
+		return err
+	}
 	for _, r := range want {
 		i := slices.Index(there, entry{Agent{r.Agent, owner, b.Name, r.Addr}, digest(b, r), bothHooks})
 		if i < 0 {
 			continue
+		}
+		if r.Port != "" && !slices.ContainsFunc(homes, func(h home) bool { return h.port == r.Port && h.ID == r.Agent && h.Addr == r.Addr }) {
+			there[i].digest = ""
 		}
 		for _, c := range k.chainsOf(b, r) {
 			if stands, err := k.stands(c); err != nil {

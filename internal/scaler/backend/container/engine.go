@@ -29,14 +29,16 @@ type engine struct {
 	stop         context.CancelFunc
 	stopped      chan struct{}
 
-	ruling sync.Mutex // held from a listing to the rules that follow from it
+	ruling    sync.Mutex // held from a listing to the rules that follow from it
+	unguarded sync.Once  // said that ports cannot be found out here
 
 	mu      sync.Mutex
-	podman  bool   // what the engine says it is
-	binary  string // the agent's program on this host
-	copied  bool   // the engine has other files than this process: what an agent needs is copied into it
-	root    string // folder of the engine's images and containers on this host; '' when it is elsewhere, or not known
-	network bridge // of isolated agents; zero until it is fenced
+	podman  bool              // what the engine says it is
+	binary  string            // the agent's program on this host
+	copied  bool              // the engine has other files than this process: what an agent needs is copied into it
+	root    string            // folder of the engine's images and containers on this host; '' when it is elsewhere, or not known
+	network bridge            // of isolated agents; zero until it is fenced
+	ports   map[string]string // of the bridge, by agent; '' where it cannot be found out
 	locks   map[string]*agentLock
 	pulls   map[string]*agentLock // by image
 	pulled  map[string]*ongoing   // under way, by image
@@ -45,7 +47,8 @@ type engine struct {
 func newEngine(e backend.Entry, h backend.Host, at endpoint) (*engine, error) {
 	g := &engine{
 		at: at, host: h, scaler: e.Name, log: h.Log.With("component", "container", "scaler", e.Name), exits: make(chan string, 256),
-		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, pulled: map[string]*ongoing{}, stopped: make(chan struct{}),
+		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, pulled: map[string]*ongoing{},
+		ports: map[string]string{}, stopped: make(chan struct{}),
 	}
 	if !at.local() {
 		g.certificates = variable(h.Environ, "DOCKER_CERT_PATH")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -27,6 +28,7 @@ type rules interface {
 	Remove(context.Context, ...hostnet.Agent) error
 	Refused(context.Context, string) (hostnet.Refused, error)
 	List(context.Context) ([]hostnet.Agent, error)
+	Port(ctx context.Context, bridge string, pid int) (string, error)
 	Close() error
 }
 
@@ -87,7 +89,8 @@ func (g *engine) survey(ctx context.Context) ([]container.Summary, error) {
 // settleRules makes the rules of our containers those that there are. Rules of an agent that has no container, and that nobody is just
 // making or ending, are a leak.
 func (g *engine) settleRules(ctx context.Context, b bridge, items []container.Summary) error {
-	gone, err := g.rules.Sync(ctx, b, g.standing(items))
+	g.forgetPorts(items)
+	gone, err := g.rules.Sync(ctx, b, g.standing(ctx, b, items))
 	if err != nil {
 		return err
 	}
@@ -102,7 +105,7 @@ func (g *engine) settleRules(ctx context.Context, b bridge, items []container.Su
 }
 
 // standing are the rules of containers that run. One without an address has none, and reaches nothing.
-func (g *engine) standing(items []container.Summary) []hostnet.Rules {
+func (g *engine) standing(ctx context.Context, b bridge, items []container.Summary) []hostnet.Rules {
 	var out []hostnet.Rules
 	for _, c := range items {
 		if !alive(c.State) || c.Labels[labelRules] == "" || c.NetworkSettings == nil {
@@ -117,6 +120,7 @@ func (g *engine) standing(items []container.Summary) []hostnet.Rules {
 			g.log.Error("network rules of an agent", "agent_id", c.Labels[labelAgent], "err", err)
 			continue
 		}
+		r.Port = g.portOf(ctx, b, c)
 		out = append(out, r)
 	}
 	return out
@@ -150,12 +154,56 @@ func (g *engine) confine(ctx context.Context, id string, l launch) error {
 	}
 	b := g.network
 	g.mu.Unlock()
+	r.Port = g.learnPort(ctx, b, l.spec.AgentID, in.State)
 	g.ruling.Lock()
 	defer g.ruling.Unlock()
 	if err := g.rules.Apply(ctx, b, r); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrInfra, err)
 	}
 	return nil
+}
+
+// learnPort finds and remembers the port of the bridge behind which a container is; ” when it cannot be found out, as by a server that
+// may not enter the container's network.
+func (g *engine) learnPort(ctx context.Context, b bridge, agent string, state *container.State) string {
+	if state == nil || !state.Running {
+		return ""
+	}
+	port, err := g.rules.Port(ctx, b.Name, state.Pid)
+	if err != nil {
+		g.unguarded.Do(func() {
+			g.log.Warn("addresses of agents are not bound to their ports: a job that may send raw frames can borrow a neighbour's", "err", err)
+		})
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ports[agent] = port
+	return port
+}
+
+// portOf is the port of a running container: remembered, or, of one that an earlier process has started, looked up once.
+func (g *engine) portOf(ctx context.Context, b bridge, c container.Summary) string {
+	agent := c.Labels[labelAgent]
+	g.mu.Lock()
+	port, known := g.ports[agent]
+	g.mu.Unlock()
+	if known {
+		return port
+	}
+	in, err := g.api.Inspect(ctx, c.ID)
+	if err != nil {
+		return ""
+	}
+	return g.learnPort(ctx, b, agent, in.State)
+}
+
+// forgetPorts of containers that are not there.
+func (g *engine) forgetPorts(items []container.Summary) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.ports, func(agent, _ string) bool {
+		return !slices.ContainsFunc(items, func(c container.Summary) bool { return c.Labels[labelAgent] == agent })
+	})
 }
 
 // release removes an agent's rules, whatever address it had. A scaler that isolates nobody any more, and perhaps may not even look, takes

@@ -118,9 +118,14 @@ func TestIsolation(t *testing.T) {
 		if err := b.rules.Remove(r.ctx(), agents...); err != nil { // somebody else's hand
 			t.Fatal(err)
 		}
+		seen := &watchedRules{rules: b.rules, ports: map[string]string{}}
+		b.rules = seen
 		r.list(b, agent1)
 		if have := r.ruled(b); len(have) != 2 {
 			t.Errorf("after a repair: rules of %v", have)
+		}
+		if p := seen.ports; p[agent1] == "" || p["scaler-container-00000002"] == "" || p[agent1] == p["scaler-container-00000002"] {
+			t.Errorf("ports of the bridge: %v", p)
 		}
 		if err := b.Delete(r.ctx(), backend.Ref{AgentID: agent1}); err != nil {
 			t.Fatal(err)
@@ -129,6 +134,19 @@ func TestIsolation(t *testing.T) {
 			t.Errorf("after a delete: rules of %v", have)
 		}
 	})
+}
+
+// watchedRules remember which ports they were told.
+type watchedRules struct {
+	rules
+	ports map[string]string
+}
+
+func (w *watchedRules) Sync(ctx context.Context, b hostnet.Bridge, want []hostnet.Rules) ([]hostnet.Agent, error) {
+	for _, r := range want {
+		w.ports[r.Agent] = r.Port
+	}
+	return w.rules.Sync(ctx, b, want)
 }
 
 // ruled names the agents of a backend that have rules.
@@ -271,6 +289,11 @@ func (f *fakeRules) Remove(_ context.Context, a ...hostnet.Agent) error {
 }
 func (f *fakeRules) List(context.Context) ([]hostnet.Agent, error) { return f.there, f.list }
 func (f *fakeRules) Close() error                                  { return nil }
+
+func (f *fakeRules) Port(context.Context, string, int) (string, error) {
+	return "", hostnet.ErrNoPort
+}
+
 func (f *fakeRules) Refused(context.Context, string) (hostnet.Refused, error) {
 	return f.refused, nil
 }
