@@ -34,6 +34,8 @@ type serverRole struct {
 	SecretKey   string        // "" is one of its own
 	PublicURL   string        // "" is its own address
 	Grace       time.Duration // for an agent whose link is lost; 0 is the default
+	Pools       string        // folder of the machine pools; "" is the usual one
+	BackoffMax  time.Duration // after failed launches, and four times its base; 0 is the default
 }
 
 const roleVariable = "HARNESS_SERVER"
@@ -65,6 +67,7 @@ func serve(text string) int {
 	s, err := app.NewServer(ctx, app.Options{
 		DataDir: r.DataDir, DatabaseURL: r.DatabaseURL, Port: r.Port, OnStop: r.OnStop, AllowRoot: os.Geteuid() == 0,
 		Environ: os.Environ(), Log: log, StoreHooks: r.hook, Tune: r.tune, StorageDir: r.StorageDir, SecretKey: r.SecretKey, PublicURL: r.PublicURL,
+		MachineLedgerDir: r.Pools,
 	})
 	if err == nil {
 		err = s.Run(ctx)
@@ -82,6 +85,9 @@ func (r serverRole) tune(t *app.Tuning) {
 	}
 	if r.Grace > 0 {
 		t.Dispatch.RecoveryGrace = r.Grace
+	}
+	if r.BackoffMax > 0 {
+		t.Scaler.BackoffBase, t.Scaler.BackoffMax = r.BackoffMax/4, r.BackoffMax
 	}
 	t.Ingress.GapEvery, t.Ingress.GapConfirm = r.GapEvery, r.GapConfirm
 }
