@@ -243,6 +243,8 @@ type Scaler struct {
 	LabelSets     [][]string      `json:"labelSets"`
 	BackoffUntil  *Time           `json:"backoffUntil,omitempty"`
 	Failures      []ScalerFailure `json:"failures,omitempty"`
+	FailedBound   int             `json:"failedBound,omitempty"` // launches for jobs that failed in the last five minutes
+	FailedWarm    int             `json:"failedWarm,omitempty"`  // and those for warm pools
 	Holders       []ScalerHolder  `json:"holders,omitempty"` // most agents first; those of at most 500 runs over all scalers
 }
 

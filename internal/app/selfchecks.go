@@ -19,7 +19,7 @@ func (s *Server) selfChecks(reads *read.Reads) []diagnose.Check {
 		{Name: "notifications", Ask: s.checkListener},
 		{Name: "disk", Ask: s.checkDisk},
 		{Name: "agents", Ask: func(ctx context.Context) diagnose.Finding { return checkAgents(ctx, reads, all) }},
-		{Name: "scalers", Ask: func(ctx context.Context) diagnose.Finding { return checkScalers(ctx, reads, all) }},
+		{Name: "scalers", Rows: func(ctx context.Context) []diagnose.Row { return s.checkScalers(ctx, reads, all) }},
 		{Name: "configuration", Ask: s.checkConfig},
 	}
 }
@@ -85,20 +85,6 @@ func checkAgents(ctx context.Context, reads *read.Reads, all read.Scope) diagnos
 		return diagnose.Warned("add a scaler to scalers.yaml, or start an agent", "no agent is connected and no scaler starts any")
 	}
 	return diagnose.Passed("%d connected", connected)
-}
-
-func checkScalers(ctx context.Context, reads *read.Reads, all read.Scope) diagnose.Finding {
-	list, err := reads.Scalers(ctx, all)
-	if err != nil {
-		return diagnose.Failed("look at the database", "%v", err)
-	}
-	for _, x := range list.Scalers {
-		switch x.State {
-		case "backing off", "not ready", "node lost":
-			return diagnose.Warned("kici scaler list --failures", "%s on %s is %s: %s", x.Name, x.NodeName, x.State, x.StateText)
-		}
-	}
-	return diagnose.Passed("%d, none in trouble", len(list.Scalers))
 }
 
 // checkConfig reads scalers.yaml as the next start would.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -52,10 +53,17 @@ func Skipped(format string, args ...any) Finding {
 	return Finding{Status: Skip, Message: fmt.Sprintf(format, args...)}
 }
 
-// Check is one question.
+// Check is one question. With Rows it is one about several things, and has a result for each of them.
 type Check struct {
 	Name string
 	Ask  func(context.Context) Finding
+	Rows func(context.Context) []Row // in the place of Ask
+}
+
+// Row is one of several things that a check has found.
+type Row struct {
+	Name string
+	Finding
 }
 
 // Result is a check and what it found.
@@ -86,14 +94,14 @@ type Report struct {
 
 // Run asks everything side by side. A check that does not answer in time keeps its name and fails; it may go on behind.
 func Run(ctx context.Context, checks []Check, timeout time.Duration) Report {
-	results := make([]Result, len(checks))
+	results := make([][]Result, len(checks))
 	var all sync.WaitGroup
 	for i, c := range checks {
 		all.Go(func() { results[i] = ask(ctx, c, timeout) })
 	}
 	all.Wait()
-	r := Report{Status: Healthy, Checks: results}
-	for _, c := range results {
+	r := Report{Status: Healthy, Checks: append([]Result{}, slices.Concat(results...)...)}
+	for _, c := range r.Checks {
 		switch {
 		case c.Status == Fail:
 			r.Status = Unhealthy
@@ -104,26 +112,33 @@ func Run(ctx context.Context, checks []Check, timeout time.Duration) Report {
 	return r
 }
 
-func ask(ctx context.Context, c Check, timeout time.Duration) Result {
+func ask(ctx context.Context, c Check, timeout time.Duration) []Result {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer := make(chan Finding, 1)
+	answer := make(chan []Row, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				answer <- Failed("report this as a bug", "the check itself broke: %v", p)
+				answer <- []Row{{c.Name, Failed("report this as a bug", "the check itself broke: %v", p)}}
 			}
 		}()
-		answer <- c.Ask(ctx)
+		if c.Rows != nil {
+			answer <- c.Rows(ctx)
+			return
+		}
+		answer <- []Row{{c.Name, c.Ask(ctx)}}
 	}()
-	var f Finding
+	var rows []Row
 	select {
-	case f = <-answer:
+	case rows = <-answer:
 	case <-ctx.Done():
-		f = Failed("look why it takes so long: load, disk, network", "no answer within %s", timeout)
+		rows = []Row{{c.Name, Failed("look why it takes so long: load, disk, network", "no answer within %s", timeout)}}
 	}
-	return Result{
-		Name: c.Name, Status: cmp.Or(f.Status, Fail), Message: f.Message, Cure: f.Cure, Details: f.Details, DurationMs: time.Since(began).Milliseconds(),
+	took := time.Since(began).Milliseconds()
+	out := make([]Result, len(rows))
+	for i, f := range rows {
+		out[i] = Result{Name: f.Name, Status: cmp.Or(f.Status, Fail), Message: f.Message, Cure: f.Cure, Details: f.Details, DurationMs: took}
 	}
+	return out
 }

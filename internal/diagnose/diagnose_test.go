@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func check(name string, f Finding) Check {
-	return Check{name, func(context.Context) Finding { return f }}
+	return Check{Name: name, Ask: func(context.Context) Finding { return f }}
 }
 
 func TestVerdict(t *testing.T) {
@@ -43,9 +43,9 @@ func TestAHangingCheckKeepsItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		r := Run(context.Background(), []Check{
-			{"hangs", func(ctx context.Context) Finding { <-ctx.Done(); time.Sleep(time.Second); return Passed("late") }},
+			{Name: "hangs", Ask: func(ctx context.Context) Finding { <-ctx.Done(); time.Sleep(time.Second); return Passed("late") }},
 			check("quick", Passed("ok")),
-			{"breaks", func(context.Context) Finding { panic("oops") }},
+			{Name: "breaks", Ask: func(context.Context) Finding { panic("oops") }},
 		}, Timeout)
 		if d := time.Since(began); d != Timeout {
 			t.Errorf("took %s", d)
@@ -58,4 +58,24 @@ func TestAHangingCheckKeepsItsName(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	})
+}
+
+// A check about several things has a result for each of them, in its place.
+func TestRows(t *testing.T) {
+	rows := Check{Name: "scalers", Rows: func(context.Context) []Row {
+		return []Row{{"scaler:a", Passed("fine")}, {"scaler:b", Warned("do", "hm")}}
+	}}
+	none := Check{Name: "nothing", Rows: func(context.Context) []Row { return nil }}
+	breaks := Check{Name: "breaks", Rows: func(context.Context) []Row { panic("oops") }}
+	r := Run(context.Background(), []Check{check("first", Passed("ok")), rows, none, breaks, check("last", Passed("ok"))}, time.Minute)
+	var got string
+	for _, c := range r.Checks {
+		got += c.Name + "=" + string(c.Status) + " "
+	}
+	if want := "first=pass scaler:a=pass scaler:b=warn breaks=fail last=pass "; got != want || r.Status != Unhealthy {
+		t.Errorf("%s: %q, want %q", r.Status, got, want)
+	}
+	if r := Run(context.Background(), []Check{none}, time.Minute); r.Status != Healthy || r.Checks == nil {
+		t.Errorf("%+v", r)
+	}
 }

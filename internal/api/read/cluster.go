@@ -83,7 +83,8 @@ func agentOf(x db.ReadAgentsRow, s Scope) client.Agent {
 
 const (
 	failureWindow = 24 * time.Hour
-	maxFailures   = 5 // shown per scaler
+	maxFailures   = 5               // shown per scaler
+	recentFailure = 5 * time.Minute // what diagnose counts (OP-13)
 )
 
 // Scalers is every scaler of every node with what it holds, its state in words and its recent failures.
@@ -121,7 +122,16 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 	for i, x := range rows {
 		sc := scalerOf(x, used[[2]string{x.NodeID, x.Name}], now)
 		for _, f := range failures {
-			if f.NodeID == x.NodeID && f.Scaler == x.Name && len(sc.Failures) < maxFailures {
+			if f.NodeID != x.NodeID || f.Scaler != x.Name {
+				continue
+			}
+			switch recent := f.At >= now-recentFailure.Milliseconds(); {
+			case recent && f.JobID.Valid:
+				sc.FailedBound++
+			case recent:
+				sc.FailedWarm++
+			}
+			if len(sc.Failures) < maxFailures {
 				sc.Failures = append(sc.Failures, client.ScalerFailure{
 					At: client.TimeOf(f.At), Agent: f.AgentID, JobID: f.JobID.String, Error: f.Error, Tail: f.Tail,
 				})

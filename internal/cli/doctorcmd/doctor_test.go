@@ -77,6 +77,24 @@ func TestAHealthyServer(t *testing.T) {
 	}
 }
 
+// What the server finds of each scaler is a row of its own; a token that may not ask for it sees the list in one.
+func TestScalersHaveRows(t *testing.T) {
+	pages := healthy()
+	pages["/api/v1/admin/diagnose"] = client.Diagnosis{Checks: []client.DiagnosisCheck{
+		{Name: "database", Status: "pass", Message: "answers"},
+		{Name: "scaler:box", Status: "fail", Message: "not ready, Docker does not answer", Cure: "put that right"},
+		{Name: "scaler:local", Status: "pass", Message: "ready, 0/4 agents"},
+	}}
+	got := ask(t, pages)
+	if got["scaler:box"] != "fail: not ready, Docker does not answer" || got["scaler:local"] != "pass: ready, 0/4 agents" || got["scalers"] != "" || len(got) != 10 {
+		t.Errorf("%v", got)
+	}
+	pages["/api/v1/admin/diagnose"] = http.StatusForbidden
+	if got := ask(t, pages); !strings.HasPrefix(got["scalers"], "pass: ") || len(got) != 9 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	for name, c := range map[string]struct {
 		path string

@@ -108,6 +108,12 @@ type Closer interface{ Close() error }
 // only a hint.
 type Watcher interface{ Exits() <-chan string }
 
+// Examiner looks at what its agents need on this host, for "kici diagnose": sentences of what is there, and an error that says what is not. It
+// changes nothing.
+type Examiner interface {
+	Examine(context.Context) (facts []string, err error)
+}
+
 // Sweeper removes what is left of no agent in particular, such as a network that nobody uses any more, when the server will not come back and its
 // agents are gone.
 type Sweeper interface {

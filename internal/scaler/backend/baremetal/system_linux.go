@@ -3,6 +3,7 @@ package baremetal
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,26 @@ func (b *Backend) systemSentences() (out []string) {
 		out = append(out, "no cgroup can be made here ("+b.noGroup+"): what a dead agent leaves is found by its environment, which a job can hide")
 	}
 	return append(out, b.limitSentences()...)
+}
+
+// examineSystem says what holds agents together here and bounds them.
+func (b *Backend) examineSystem() ([]string, error) {
+	held := "held together by cgroups"
+	if b.cgroups == "" && !b.inScopes() {
+		held = "found by their environment (no cgroup can be made)"
+	}
+	if !b.entry.Options.Bool(keyCgroups) {
+		return []string{held, "limits are not enforced"}, nil
+	}
+	e := b.enforces()
+	if e == nil {
+		return []string{held}, errors.New("no way to enforce limits was found (enforceCgroups)")
+	}
+	text := "limits by " + e.String()
+	if len(e.missing) > 0 {
+		text += ", without " + strings.Join(e.missing, " and ")
+	}
+	return []string{held, text}, nil
 }
 
 // unready says why nothing can be started yet.

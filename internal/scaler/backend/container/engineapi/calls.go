@@ -27,7 +27,8 @@ func (c *Client) Version(ctx context.Context) (v system.VersionResponse, err err
 
 // Info is what this package's user needs to know of an engine's settings.
 type Info struct {
-	Root string `json:"DockerRootDir"` // folder of its images and containers, as the engine sees it
+	Root   string `json:"DockerRootDir"` // folder of its images and containers, as the engine sees it
+	Images int64  `json:"Images"`        // how many there are
 }
 
 // Info asks for the engine's settings.
