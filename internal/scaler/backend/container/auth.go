@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,18 +17,29 @@ import (
 )
 
 // credentials are a user of a registry; the zero value is nobody.
-type credentials struct{ Username, Password string }
+type credentials struct {
+	Username, Password string
+	Token              string // instead of both: what the registry has given for them
+}
 
 // authFor is what the engine gets to show the registry: the job's own credentials, else those that this server's user has logged in with.
-func (g *engine) authFor(w wanted) (registry.AuthConfig, error) {
+func (g *engine) authFor(ctx context.Context, w wanted) (registry.AuthConfig, error) {
 	c := w.auth
 	if c.Username == "" {
+		files := authFiles(func(name string) string { return variable(g.host.Environ, name) })
+		ask := func(helper, server string) credentials {
+			c, err := askHelper(ctx, g.host.Environ, helper, server)
+			if err != nil { // most images need nobody's name; of one that does, the registry's refusal follows
+				g.log.Warn("credentials of a registry", "server", server, "err", err)
+			}
+			return c
+		}
 		var err error
-		if c, err = lookupCredentials(w.ref, authFiles(func(name string) string { return variable(g.host.Environ, name) })); err != nil {
+		if c, err = lookupCredentials(w.ref, files, ask); err != nil {
 			return registry.AuthConfig{}, err
 		}
 	}
-	return registry.AuthConfig{Username: c.Username, Password: c.Password}, nil
+	return registry.AuthConfig{Username: c.Username, Password: c.Password, IdentityToken: c.Token}, nil
 }
 
 // authFiles are where "docker login" and "podman login" keep what they were told, the first found wins.
@@ -49,21 +61,27 @@ func authFiles(getenv func(string) string) []string {
 // maxAuthFile is more than a login file has.
 const maxAuthFile = 1 << 20
 
-// lookupCredentials finds the credentials for an image. Helper programs of the files (credsStore) are not asked.
-func lookupCredentials(image string, files []string) (credentials, error) {
+// lookupCredentials finds the credentials for an image: in each file by the helper program that it names for the registry, then in the file
+// itself.
+func lookupCredentials(image string, files []string, ask func(helper, server string) credentials) (credentials, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return credentials{}, err
 	}
 	for _, path := range files {
-		auths, err := readAuths(path)
+		file, err := readAuths(path)
 		if err != nil {
 			return credentials{}, err
 		}
+		if helper, server := file.helperFor(reference.Domain(named)); helper != "" {
+			if c := ask(helper, server); c != (credentials{}) {
+				return c, nil
+			}
+		}
 		for _, key := range registryKeys(named) {
-			for have, auth := range auths {
-				if strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(have, "https://"), "http://"), "/") == key {
-					return decodeAuth(auth, path)
+			for have, entry := range file.Auths {
+				if entry.Auth != "" && bareRegistry(have) == key {
+					return decodeAuth(entry.Auth, path)
 				}
 			}
 		}
@@ -86,30 +104,47 @@ func registryKeys(named reference.Named) []string {
 	return out
 }
 
-func readAuths(path string) (map[string]string, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil, nil
+// bareRegistry is a registry's name as login files have it, without what tools put around it.
+func bareRegistry(name string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(name, "https://"), "http://"), "/")
+}
+
+// authFile is a login file.
+type authFile struct {
+	Auths map[string]struct {
+		Auth string `json:"auth"`
+	} `json:"auths"`
+	CredsStore  string            `json:"credsStore"`  // helper for every registry
+	CredHelpers map[string]string `json:"credHelpers"` // by registry
+}
+
+// helperFor names the helper program of a registry, ” for none, and by which name it knows the registry.
+func (f authFile) helperFor(domain string) (helper, server string) {
+	server = domain
+	if domain == "docker.io" {
+		server = "https://index.docker.io/v1/"
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var file struct {
-		Auths map[string]struct {
-			Auth string `json:"auth"`
-		} `json:"auths"`
-	}
-	if err := json.NewDecoder(io.LimitReader(f, maxAuthFile)).Decode(&file); err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	out := map[string]string{}
-	for name, a := range file.Auths {
-		if a.Auth != "" {
-			out[name] = a.Auth
+	for name, helper := range f.CredHelpers {
+		if bare := bareRegistry(name); bare == domain || bare == bareRegistry(server) {
+			return helper, server
 		}
 	}
-	return out, nil
+	return f.CredsStore, server
+}
+
+func readAuths(path string) (file authFile, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return file, nil
+	}
+	if err != nil {
+		return file, err
+	}
+	defer f.Close()
+	if err := json.NewDecoder(io.LimitReader(f, maxAuthFile)).Decode(&file); err != nil {
+		return authFile{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return file, nil
 }
 
 func decodeAuth(auth, path string) (credentials, error) {
@@ -118,5 +153,5 @@ func decodeAuth(auth, path string) (credentials, error) {
 	if err != nil || !ok {
 		return credentials{}, fmt.Errorf("read %s: an entry is not base64 of user:password", path)
 	}
-	return credentials{user, strings.TrimRight(password, "\x00")}, nil
+	return credentials{Username: user, Password: strings.TrimRight(password, "\x00")}, nil
 }

@@ -97,7 +97,7 @@ func (g *engine) pull(ctx context.Context, w wanted) error {
 	began := time.Now()
 	log := g.log.With("agent_id", w.agent, "image", w.ref)
 	log.Info("pull image")
-	auth, err := g.authFor(w)
+	auth, err := g.authFor(ctx, w)
 	if err != nil {
 		return fmt.Errorf("%w: credentials for image %s: %w", backend.ErrRefused, w.ref, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -125,19 +126,63 @@ func TestCredentials(t *testing.T) {
 	}
 	auth := func(s string) string { return `{"auth":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `"}` }
 	main := file("main", `{"auths":{"https://index.docker.io/v1/":`+auth("hub:p:w")+`,"r.example.com:5000":`+auth("r:x")+`,"q.io/team":`+auth("team:x")+`,"q.io":`+auth("q:x")+`,"empty.io":{}}}`)
-	other := file("other", `{"auths":{"o.io":`+auth("o:x")+`},"credsStore":"desktop"}`)
+	other := file("other", `{"auths":{"o.io":`+auth("o:x")+`},"credsStore":"desktop","credHelpers":{"h.io":"cloud"}}`)
+	ask := func(helper, server string) credentials {
+		switch helper + " " + server {
+		case "cloud h.io":
+			return credentials{Token: "t"}
+		case "desktop s.io", "desktop o.io":
+			return credentials{Username: "store", Password: "x"}
+		}
+		return credentials{}
+	}
 	files := []string{filepath.Join(dir, "none"), main, other}
 	for image, want := range map[string]credentials{
-		"golang:1.26": {"hub", "p:w"}, "library/golang": {"hub", "p:w"}, "docker.io/me/x": {"hub", "p:w"}, "r.example.com:5000/a/b:1": {"r", "x"},
-		"q.io/team/a": {"team", "x"}, "q.io/other/a": {"q", "x"}, "o.io/a": {"o", "x"}, "empty.io/a": {}, "unknown.io/a": {}, "r.example.com/a": {},
+		"golang:1.26": {"hub", "p:w", ""}, "library/golang": {"hub", "p:w", ""}, "docker.io/me/x": {"hub", "p:w", ""}, "r.example.com:5000/a/b:1": {"r", "x", ""},
+		"q.io/team/a": {"team", "x", ""}, "q.io/other/a": {"q", "x", ""}, "o.io/a": {"store", "x", ""}, "s.io/a": {"store", "x", ""}, "h.io/a": {Token: "t"}, "empty.io/a": {}, "unknown.io/a": {}, "r.example.com/a": {},
 	} {
-		if got, err := lookupCredentials(image, files); err != nil || got != want {
+		if got, err := lookupCredentials(image, files, ask); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", image, got, err)
 		}
 	}
 	for name, text := range map[string]string{"json": "{", "base64": `{"auths":{"x.io":{"auth":"%"}}}`, "colon": `{"auths":{"x.io":{"auth":"eA=="}}}`} {
-		if _, err := lookupCredentials("x.io/a", []string{file(name, text)}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
+		if _, err := lookupCredentials("x.io/a", []string{file(name, text)}, ask); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHelpers(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the helpers of this test are scripts")
+	}
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"good": `read s; echo "{\"ServerURL\":\"$s\",\"Username\":\"me\",\"Secret\":\"$s\"}"`, "token": `echo '{"Username":"<token>","Secret":"t"}'`,
+		"none": `echo "credentials not found in native keychain"; exit 1`, "bad": `echo "no keychain"; exit 2`, "mute": `echo secret`, "endless": `yes`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "docker-credential-"+name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	environ := []string{"PATH=relative:" + dir + string(os.PathListSeparator) + os.Getenv("PATH")}
+	for _, c := range []struct {
+		helper string
+		want   credentials
+		fault  string
+	}{
+		{"good", credentials{Username: "me", Password: "r.io"}, ""},
+		{"token", credentials{Token: "t"}, ""},
+		{"none", credentials{}, ""},
+		{"bad", credentials{}, "no keychain"},
+		{"mute", credentials{}, "no JSON"},
+		{"endless", credentials{}, "docker-credential-endless"},
+		{"missing", credentials{}, "is not on the server's PATH"},
+		{"../bin/sh", credentials{}, "no name of a credential helper"},
+	} {
+		got, err := askHelper(t.Context(), environ, c.helper, "r.io")
+		if got != c.want || (err != nil) != (c.fault != "") || err != nil && (!strings.Contains(err.Error(), c.fault) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %+v, %v", c.helper, got, err)
 		}
 	}
 }
