@@ -69,6 +69,8 @@ scalers:
 @user@
     # resourceCap: {maxCpu: 4, maxMemory: 8g}
     # workDir: /srv/kici   # where agents keep their workspaces
+    # sandbox: true        # Linux, not as root: jobs see their workspace and a read-only system, and no network;
+    # sandboxNetwork: host # … or this machine's
     labelSets:
       # A job gets an agent from here when its runs-on names only these labels.
       - labels: [@labels@]
