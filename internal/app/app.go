@@ -153,9 +153,9 @@ func NewServer(ctx context.Context, o Options) (*Server, error) {
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.listenAgents, s.openConfig, s.openStore, s.openAccess, s.openSettings, s.openRooms, s.openNode, s.openSurfaces} {
+	for _, step := range []func(context.Context) error{s.checkRoot, s.openData, s.listen, s.listenAgents, s.openConfig, s.makeRoom, s.openStore, s.openAccess, s.openSettings, s.openRooms, s.openNode, s.openSurfaces} {
 		if err := step(ctx); err != nil {
-			return nil, errors.Join(err, s.close())
+			return nil, errors.Join(s.diskHint(err), s.close())
 		}
 	}
 	return s, nil

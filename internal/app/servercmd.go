@@ -113,6 +113,10 @@ func runServer(ctx context.Context, f serverFlags, out io.Writer) error {
 	defer stop()
 	s, err := NewServer(ctx, f.Options)
 	if err != nil {
+		if isFull(err) {
+			log.Error("the disk is full: this server ends in a moment", "component", "app", "in", fullPause.String(), "err", err)
+			_ = service.Sleep(ctx, fullPause) // or until it is to stop
+		}
 		return err
 	}
 	if s.FirstStart() {

@@ -61,7 +61,7 @@ func (n *Node) relieve(m *managed, text string) string {
 		n.beginCollect(m, relieveTimeout, backend.Collect{Full: func() bool {
 			free, err := n.d.FreeDisk(folder)
 			return err == nil && fullDisk(folder, free, least, true) != ""
-		}})
+		}, Folder: folder})
 		if first {
 			return ""
 		}

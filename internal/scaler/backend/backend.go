@@ -136,8 +136,9 @@ type Collector interface {
 // Collect is why something is to be collected.
 type Collect struct {
 	// Full is nil at a regular look. Else the disk is too full: what nobody uses goes whatever its age, the least needed first, until Full
-	// reports false.
-	Full func() bool
+	// reports false; what is not on the disk of Folder stays.
+	Full   func() bool
+	Folder string
 }
 
 // Kinds of what is collected.

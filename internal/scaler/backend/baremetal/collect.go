@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/scaler/backend"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // Collect implements backend.Collector: interrupted copies of the program in the folder of workspaces that is this node's alone. On a full
@@ -25,7 +26,7 @@ func (b *Backend) Collect(ctx context.Context, c backend.Collect) (out []backend
 	if c.Full == nil {
 		return out, err
 	}
-	dead, derr := b.deadWork()
+	dead, derr := b.deadWork(c.Folder)
 	err = errors.Join(err, derr)
 	for _, w := range dead {
 		if ctx.Err() != nil {
@@ -64,8 +65,8 @@ func (b *Backend) collect(w workspace) (backend.Collected, error) {
 	return backend.Collected{Kind: backend.CollectedWorkspace, Name: w.path, Bytes: size, Why: "its agent is dead, and the disk is full"}, nil
 }
 
-// deadWork lists the workspaces of this scaler's agents that may be dead, the oldest first.
-func (b *Backend) deadWork() (out []workspace, err error) {
+// deadWork lists the workspaces of this scaler's agents that may be dead, as far as they are on that disk, the oldest first.
+func (b *Backend) deadWork(disk string) (out []workspace, err error) {
 	entries, err := os.ReadDir(b.root)
 	if err != nil {
 		return nil, fmt.Errorf("look for dead agents: %w", err)
@@ -80,7 +81,7 @@ func (b *Backend) deadWork() (out []workspace, err error) {
 			continue
 		}
 		info, ierr := os.Lstat(r.Work)
-		if ierr != nil || !info.IsDir() {
+		if ierr != nil || !info.IsDir() || !service.SameDisk(r.Work, disk) {
 			continue
 		}
 		out = append(out, workspace{id, r.Work, info.ModTime()})

@@ -101,18 +101,21 @@ func TestCollectOnAFullDisk(t *testing.T) {
 		dead = append(dead, rec)
 	}
 	other := r.open("two")
-	if got := collected(t, other, backend.Collect{Full: func() bool { return true }}); got != nil {
+	if got := collected(t, other, backend.Collect{Full: func() bool { return true }, Folder: r.dir}); got != nil {
 		t.Errorf("another scaler removed %q", got)
 	}
 	if got := collected(t, b, backend.Collect{}); got != nil {
 		t.Errorf("without need it removed %q", got)
 	}
+	if got := collected(t, b, backend.Collect{Full: func() bool { return true }, Folder: "/proc"}); got != nil {
+		t.Errorf("for another disk it removed %q", got)
+	}
 	asked := 0
-	got := collected(t, b, backend.Collect{Full: func() bool { asked++; return asked <= 2 }})
+	got := collected(t, b, backend.Collect{Full: func() bool { asked++; return asked <= 2 }, Folder: r.dir})
 	if want := []string{dead[0].Work, dead[1].Work}; !slices.Equal(got, want) {
 		t.Errorf("removed %q, want %q", got, want)
 	}
-	got = collected(t, b, backend.Collect{Full: func() bool { return true }})
+	got = collected(t, b, backend.Collect{Full: func() bool { return true }, Folder: r.dir})
 	if want := []string{dead[2].Work}; !slices.Equal(got, want) {
 		t.Errorf("then removed %q, want %q", got, want)
 	}

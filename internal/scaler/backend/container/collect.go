@@ -17,6 +17,7 @@ import (
 	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
+	"github.com/kici-go/kici/internal/service"
 )
 
 // Bounds of images.
@@ -128,7 +129,7 @@ func (b *Backend) Collect(ctx context.Context, c backend.Collect) ([]backend.Col
 	out, err := backend.CollectParts(filepath.Join(b.host.Dir, programFolder), b.host.Now())
 	errs := []error{err}
 	limit := boundsOf(b.entry.Options)
-	if b.entry.Retiring || limit.off() {
+	if b.entry.Retiring || limit.off() || c.Full != nil && !service.SameDisk(b.disk(ctx), c.Folder) {
 		return out, err
 	}
 	images, err := b.images(ctx)
@@ -151,6 +152,20 @@ func (b *Backend) Collect(ctx context.Context, c backend.Collect) ([]backend.Col
 	}
 	b.renewUsed(ctx, images)
 	return out, errors.Join(errs...)
+}
+
+// disk is the folder of the engine's images, also of one that was not prepared.
+func (b *Backend) disk(ctx context.Context) string {
+	b.mu.Lock()
+	copied, root := b.copied, b.root
+	b.mu.Unlock()
+	switch {
+	case copied:
+		return ""
+	case root == "":
+		return b.findRoot(ctx)
+	}
+	return root
 }
 
 // title is an image's name for people.

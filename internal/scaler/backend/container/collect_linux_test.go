@@ -16,7 +16,7 @@ import (
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
 	"github.com/kici-go/kici/internal/scaler/backend/container/enginetest"
-	host "github.com/kici-go/kici/internal/service"
+	"github.com/kici-go/kici/internal/service"
 )
 
 const day = 24 * time.Hour
@@ -174,7 +174,7 @@ func TestImagesOfOthersAreSpared(t *testing.T) {
 		r.create(b, s)
 		r.end(b, agent1)
 		r.ahead.Store(int64(99 * day))
-		if got := r.collect(b, backend.Collect{Full: func() bool { return true }}); got != nil {
+		if got := r.collect(b, backend.Collect{Full: func() bool { return true }, Folder: r.e.Root()}); got != nil {
 			t.Errorf("removed %q", got)
 		}
 		r.want("spared", ref)
@@ -208,7 +208,7 @@ func TestNameOfOthersIsSpared(t *testing.T) {
 		r.end(b, agent1)
 		r.want("pulled over it", ref+",mark kept")
 		r.ahead.Store(int64(8 * day))
-		if got := r.collect(b, backend.Collect{Full: func() bool { return true }}); got != nil {
+		if got := r.collect(b, backend.Collect{Full: func() bool { return true }, Folder: r.e.Root()}); got != nil {
 			t.Errorf("removed %q", got)
 		}
 		r.tag(enginetest.Busybox, ref)
@@ -311,7 +311,7 @@ func TestImagesAreKeptWhenCollectingIsOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ahead.Store(int64(99 * day))
-		if got := r.collect(off.(*Backend), backend.Collect{Full: func() bool { return true }}); got != nil {
+		if got := r.collect(off.(*Backend), backend.Collect{Full: func() bool { return true }, Folder: r.e.Root()}); got != nil {
 			t.Errorf("removed %q", got)
 		}
 		r.untag(reg.Ref("off"))
@@ -371,7 +371,7 @@ func TestFullDiskIsClearedOfImages(t *testing.T) {
 				r.tag(ref, markName(r.node)+":"+markTag(time.Now().Add(-time.Duration(9-i)*time.Hour), hashName(ref)))
 			}
 			free := func() int64 {
-				n, err := host.FreeDisk(folder)
+				n, err := service.FreeDisk(folder)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -382,7 +382,13 @@ func TestFullDiskIsClearedOfImages(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := free()
-			got := r.collect(b, backend.Collect{Full: func() bool { return free() < 24<<20 }})
+			if got := r.collect(b, backend.Collect{Full: func() bool { return true }, Folder: r.dir}); got != nil {
+				t.Errorf("for another disk it removed %q", got)
+			}
+			b.mu.Lock()
+			b.root = "" // as before it is prepared
+			b.mu.Unlock()
+			got := r.collect(b, backend.Collect{Full: func() bool { return free() < 24<<20 }, Folder: folder})
 			if !slices.Equal(got, []string{"localhost/big0:1", "localhost/big1:1"}) || before > 8<<20 || free() < 24<<20 {
 				t.Errorf("removed %q: %d MiB were free, %d are", got, before>>20, free()>>20)
 			}

@@ -51,8 +51,8 @@ func (r *rig) removeNetwork() {
 	}
 }
 
-// service listens on every address of this machine, and returns the port.
-func service(t *testing.T) string {
+// serve listens on every address of this machine, and returns the port.
+func serve(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "0.0.0.0:0")
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *rig) verdicts(id string) string {
 func TestIsolation(t *testing.T) {
 	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
 		r := isolating(t, e)
-		closed, open := service(t), service(t)
+		closed, open := serve(t), serve(t)
 		r.env["HELPER"] = "listen"
 		b := r.backend("one")
 		r.create(b, r.spec(agent1))
