@@ -241,6 +241,7 @@ type Scaler struct {
 	UsedMemBytes  int64           `json:"usedMemBytes"`
 	CapMemBytes   int64           `json:"capMemBytes,omitempty"`
 	LabelSets     [][]string      `json:"labelSets"`
+	NotProtected  []string        `json:"notProtected,omitempty"` // sentences: what its jobs can reach
 	BackoffUntil  *Time           `json:"backoffUntil,omitempty"`
 	Failures      []ScalerFailure `json:"failures,omitempty"`
 	FailedBound   int             `json:"failedBound,omitempty"` // launches for jobs that failed in the last five minutes

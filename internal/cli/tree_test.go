@@ -111,7 +111,7 @@ var documents = map[string]struct {
 	"run list": {"", true}, "run show": {"acme/shop#482", true}, "run jobs": {"acme/shop#482", true}, "run timeline": {"acme/shop#482", true}, "run logs": {"acme/shop#482", false},
 	"run cancel": {"acme/shop#482", false}, "run rerun": {"acme/shop#482", false}, "run start": {"ci", false}, "run purge-stale": {"", false}, "source purge-stale": {"", false},
 	"job list": {"acme/shop#482", true}, "job show": {"job-build", true}, "job why": {"482/test (1.26)", true}, "job logs": {"job-build", false}, "why": {"482/test (1.26)", true},
-	"queue list": {"", true}, "queue clear": {"--confirm", false}, "agent list": {"", true}, "agent show": {"scaler-bare-metal-1", true}, "scaler list": {"", true}, "scaler reload": {"--dry-run", true},
+	"queue list": {"", true}, "queue clear": {"--confirm", false}, "agent list": {"", true}, "agent show": {"scaler-bare-metal-1", true}, "scaler list": {"", true}, "scaler show": {"local", true}, "scaler reload": {"--dry-run", true},
 	"agent token create": {"--labels linux", false}, "agent token list": {"", true}, "agent token revoke": {"a1", false},
 	"delivery list": {"", true}, "delivery replay": {"d-1", false}, "token whoami": {"", true}, "delivery show": {"d-1", true},
 	"event list": {"", true}, "event show": {"ev-1", true}, "event emit": {"deploy.done", false}, "event dlq list": {"", true}, "event dlq show": {"ev-3", true},

@@ -164,6 +164,7 @@ func scalerOf(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) client.Sc
 	for _, ls := range spec.LabelSets {
 		sc.LabelSets = append(sc.LabelSets, ls.Declared)
 	}
+	sc.NotProtected = spec.Protections
 	sc.State, sc.StateText = scalerState(x, u, now)
 	if sc.State == "backing off" {
 		t := client.TimeOf(x.UntilAt.Int64)

@@ -425,6 +425,9 @@ func TestAgentsAndScalers(t *testing.T) {
 		if sc.State != "full" || sc.ActiveCount != 2 || sc.WarmCount != 1 || sc.StartingCount != 2 || sc.UsedCPUMilli != 2000 || sc.StateText != "2 of 2 agents" {
 			t.Errorf("scaler %+v", sc)
 		}
+		if len(sc.NotProtected) != 1 || sc.NotProtected[0] != "jobs see this machine" {
+			t.Errorf("what is not protected: %q", sc.NotProtected)
+		}
 		if len(sc.Holders) != 1 || sc.Holders[0].Agents != 1 || sc.Holders[0].Repo != readtest.Repo || sc.Holders[0].Number != 1 {
 			t.Errorf("held by %+v", sc.Holders)
 		}

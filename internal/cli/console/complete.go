@@ -142,6 +142,23 @@ func (c *Console) CompleteAgents() completion {
 	}
 }
 
+// CompleteScalers offers the scalers of all servers.
+func (c *Console) CompleteScalers() completion {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.ask(cmd, args, func(ctx context.Context, cl *client.Client) []string {
+			list, err := cl.Scalers(ctx)
+			if err != nil {
+				return nil
+			}
+			words := make([]string, len(list.Scalers))
+			for i, s := range list.Scalers {
+				words[i] = word(s.Name, s.State)
+			}
+			return words
+		})
+	}
+}
+
 // CompleteStart offers the workflows that can be started: those of the source that a flag names, at the ref that another names;
 // without a source, those that ran lately.
 func (c *Console) CompleteStart() completion {

@@ -18,10 +18,11 @@ func New(c *console.Console, file File) *cobra.Command {
 		Use:  "scaler",
 		Long: "Scalers start agents when jobs need them. They are configured in scalers.yaml in the server's data directory.",
 		Example: `  kici scaler list
+  kici scaler show local
   kici scaler validate
   kici scaler reload --dry-run`, Aliases: []string{"scalers"}, Short: "Show what starts agents, how full it is and what failed",
 	}
-	cmd.AddCommand(list(c), reload(c))
+	cmd.AddCommand(list(c), show(c), reload(c))
 	if file.Check != nil {
 		cmd.AddCommand(validate(c, file.Check), schema(c, file.Schema), orphans(c, file.Reap), reapOrphans(c, file.Reap))
 	}
@@ -80,14 +81,19 @@ func table(c *console.Console, out client.ScalerList, failures bool) error {
 		return nil
 	}
 	for _, s := range out.Scalers {
-		for _, f := range s.Failures {
-			fmt.Fprintf(c.Out, "\n%s  %s  %s: %s\n", console.At(&f.At), console.CleanLine(s.Name), console.CleanLine(f.Agent), console.CleanLine(f.Error))
-			for l := range strings.Lines(console.Clean(f.Tail)) {
-				fmt.Fprint(c.Out, "  "+c.Dim(strings.TrimRight(l, "\n"))+"\n")
-			}
-		}
+		failed(c, s)
 	}
 	return nil
+}
+
+// failed prints a scaler's failed launches with their last output.
+func failed(c *console.Console, s client.Scaler) {
+	for _, f := range s.Failures {
+		fmt.Fprintf(c.Out, "\n%s  %s  %s: %s\n", console.At(&f.At), console.CleanLine(s.Name), console.CleanLine(f.Agent), console.CleanLine(f.Error))
+		for l := range strings.Lines(console.Clean(f.Tail)) {
+			fmt.Fprint(c.Out, "  "+c.Dim(strings.TrimRight(l, "\n"))+"\n")
+		}
+	}
 }
 
 func class(state string) string {

@@ -188,7 +188,7 @@ func (w *World) Finish(jobID, agent string, status ci.JobStatus) {
 // Scaler publishes the node and its scaler "local".
 func (w *World) Scaler(maxAgents int64) {
 	w.t.Helper()
-	spec, err := json.Marshal(placement.ScalerSpec{LabelSets: []placement.LabelSet{{Declared: []string{"linux"}}}})
+	spec, err := json.Marshal(placement.ScalerSpec{LabelSets: []placement.LabelSet{{Declared: []string{"linux"}}}, Protections: []string{"jobs see this machine"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
