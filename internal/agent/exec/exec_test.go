@@ -17,9 +17,16 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/kici-go/kici/internal/agent/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == sandbox.Command { // the boxes of these tests are this program
+		os.Exit(sandbox.Main())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // buffer is safe to read while a pipe writes it.
 type buffer struct {
