@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -118,6 +119,7 @@ func newBoxedWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	})
+	w.boxes()
 	workflow := boxedWorkflow
 	for from, to := range map[string]string{"@data@": w.o.DataDir, "@dir@": w.dir, "@port@": strings.TrimPrefix(w.s.URL(), "http://127.0.0.1:")} {
 		workflow = strings.ReplaceAll(workflow, from, to)
@@ -130,4 +132,31 @@ func newBoxedWorld(t *testing.T) *world {
 	w.git("add", "-A")
 	w.git("commit", "-q", "-m", "boxed")
 	return w
+}
+
+// boxes skips a test where there can be no whole sandbox, or fails it where there must be.
+func (w *world) boxes() {
+	w.t.Helper()
+	lacks := func(why string) {
+		if slices.Contains(strings.Split(os.Getenv("KICI_TEST_REQUIRE"), ","), "sandbox") {
+			w.t.Fatalf("%s, and KICI_TEST_REQUIRE names sandbox", why)
+		}
+		w.t.Skip(why)
+	}
+	w.eventually("the scaler is prepared", func() bool {
+		list, err := w.api.Scalers(w.t.Context())
+		if err != nil || len(list.Scalers) == 0 {
+			return false
+		}
+		s := list.Scalers[0]
+		if s.State == "not ready" {
+			lacks(s.StateText)
+		}
+		for _, line := range s.NotProtected {
+			if strings.Contains(line, "no namespaces") || strings.Contains(line, "no Landlock") {
+				lacks(line)
+			}
+		}
+		return s.State == "ready"
+	})
 }
