@@ -180,17 +180,22 @@ type target struct {
 	claim  ci.Claim // effective (SC-23)
 }
 
+// runs reports whether agents of a label set can be started in an image, ” for a job that names none.
+func (s *scalerState) runs(set int, image string) bool {
+	if image == "" {
+		return !s.LabelSets[set].OnlyImages
+	}
+	return s.JobImages
+}
+
 // targets lists the label sets that match, best first: the smallest enriched set, then file order, then node id (D16). A shape
 // without labels takes sets in file order (SC-12).
 func (p *pass) targets(sh *shapeState) []target {
 	var out []target
 	for i := range p.scalers {
 		s := &p.scalers[i]
-		if sh.Image != "" && !s.JobImages {
-			continue
-		}
 		for j := range s.sets {
-			if sh.match(&s.sets[j]) {
+			if sh.match(&s.sets[j]) && s.runs(j, sh.Image) {
 				out = append(out, target{s, j, sh.Claim.Or(s.LabelSets[j].Resources)})
 			}
 		}

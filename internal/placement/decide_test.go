@@ -119,6 +119,19 @@ func TestDecide(t *testing.T) {
 			w.scaler("box", 4, "linux").JobImages = true
 			w.jobs("a", 1, ids("j", 1)).Image = "go:1.26"
 		}, "j00⇒box"},
+		{"BM-2 a set for jobs with an image takes no other", func(w *world) {
+			s := w.scaler("box", 4, "linux")
+			s.JobImages, s.LabelSets[0].OnlyImages = true, true
+			w.jobs("a", 1, ids("j", 1), "linux")
+			w.jobs("b", 2, ids("k", 1), "linux").Image = "go:1.26"
+		}, "k00⇒box"},
+		{"BM-1 the same labels with an image and without", func(w *world) {
+			w.scaler("vm", 4, "linux")
+			s := w.scaler("box", 4, "linux")
+			s.JobImages, s.LabelSets[0].OnlyImages = true, true
+			w.jobs("a", 1, ids("j", 6), "linux")
+			w.jobs("b", 2, ids("k", 1), "linux").Image = "go:1.26"
+		}, "j00⇒vm j01⇒vm k00⇒box j02⇒vm j03⇒vm"},
 		{"a machine pool is shared by scalers and other servers", func(w *world) {
 			pool := MachinePool{Name: "box", Cap: ci.Resources{CPUMilli: 4000}, Others: ci.Resources{CPUMilli: 1000}}
 			w.scaler("vm", 9, "linux").Pool = pool
@@ -433,7 +446,7 @@ func checkCaps(t testing.TB, s Snapshot, d Decisions, serve func(string), jobs m
 	}
 	for _, l := range d.Launch {
 		for _, sc := range s.Scalers {
-			if sh := jobs[l.JobID]; sc.NodeID == l.NodeID && sc.Name == l.Scaler && (sh != nil && sh.Image != l.Image || l.Image != "" && !sc.JobImages) {
+			if sh := jobs[l.JobID]; sc.NodeID == l.NodeID && sc.Name == l.Scaler && (sh != nil && sh.Image != l.Image || l.Image != "" && !sc.JobImages || l.Image == "" && sc.LabelSets[l.LabelSet].OnlyImages) {
 				t.Errorf("%s is to start the image %q for job %q", l.Scaler, l.Image, l.JobID)
 			}
 		}

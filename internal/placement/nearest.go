@@ -22,6 +22,13 @@ func (e *explainer) nobody() Reason {
 		}
 		return r
 	}
+	if len(missing) == 0 && e.sh.Image == "" && e.has(ReasonOnlyImages) {
+		r.Kind, r.Text = ReasonOnlyImages, "What offers "+labelList(e.sh.Labels)+" runs only jobs that name an image of their own, and this one does not: give it a container"
+		if len(e.sh.Labels) == 0 {
+			r.Text = "Only jobs that name an image of their own are run here, and this one does not: give it a container"
+		}
+		return r
+	}
 	if len(missing) == 0 {
 		r.Missing = e.sh.Labels
 		if len(e.sh.Labels) < 2 || e.keptOut() { // then the gate or the exclusion tells more than this

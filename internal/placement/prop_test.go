@@ -55,7 +55,7 @@ func snapshots(t *rapid.T) Snapshot {
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "sets") {
 				labels := labelsGen(4).Draw(t, "set")
-				set := LabelSet{Declared: labels, Enriched: labels, Resources: ci.Claim{Requests: amount(t, "set resources")}}
+				set := LabelSet{Declared: labels, Enriched: labels, Resources: ci.Claim{Requests: amount(t, "set resources")}, OnlyImages: sc.JobImages && rapid.Bool().Draw(t, "only images")}
 				if len(labels) > 0 && rapid.Bool().Draw(t, "gated") {
 					set.Gate = labels[:1]
 				}

@@ -77,14 +77,17 @@ func (e *explainer) scalers() {
 
 // scaler explains one scaler; could says that it offers what the shape asks for.
 func (e *explainer) scaler(s *scalerState) (Reason, bool) {
-	best, matches := e.limitOf(s)
+	best, matches, runs := e.limitOf(s)
 	if !matches && s.Retiring && s.blocked != nil { // it has no labels any more
 		return *s.blocked, false
 	}
 	if !matches {
 		return e.mismatchedScaler(s), false
 	}
-	if e.sh.Image != "" && !s.JobImages {
+	switch {
+	case !runs && e.sh.Image == "":
+		return Reason{Kind: ReasonOnlyImages, Text: e.scalerName(s) + " runs only jobs that name an image of their own (container:)"}, false
+	case !runs:
 		return Reason{Kind: ReasonNoImages, Text: e.scalerName(s) + " is of type " + s.Type + " and runs no images of jobs"}, false
 	}
 	e.matched = true
@@ -99,20 +102,24 @@ func (e *explainer) scaler(s *scalerState) (Reason, bool) {
 	return e.full(s, *best), true
 }
 
-// limitOf returns the cap that keeps the shape out of s, preferring one that time can lift; matches says that some label set
-// fits at all.
-func (e *explainer) limitOf(s *scalerState) (best *limit, matches bool) {
+// limitOf returns the cap that keeps the shape out of s, preferring one that time can lift; matches says that the labels of some set fit at
+// all, and runs that one of those is for jobs of such an image, or of none.
+func (e *explainer) limitOf(s *scalerState) (best *limit, matches, runs bool) {
 	for j := range s.sets {
 		if !e.sh.match(&s.sets[j]) {
 			continue
 		}
 		matches = true
+		if !s.runs(j, e.sh.Image) {
+			continue
+		}
+		runs = true
 		l, full := s.exceeded(e.sh.Claim.Or(s.LabelSets[j].Resources).Requests)
 		if full && (best == nil || best.tooLarge() && !l.tooLarge()) {
 			best = &l
 		}
 	}
-	return best, matches
+	return best, matches, runs
 }
 
 // mismatchedScaler explains by the label set that comes nearest.
@@ -285,7 +292,7 @@ func summaries(rest map[ReasonKind]int, what string) []Reason {
 	var out []Reason
 	for _, k := range []ReasonKind{
 		ReasonBusy, ReasonCap, ReasonBackoff, ReasonNotReady, ReasonDraining, ReasonDisconnected, ReasonNodeLost,
-		ReasonRetiring, ReasonTooLarge, ReasonBooting, ReasonGate, ReasonExcluded, ReasonNoImages, ReasonNoLabels,
+		ReasonRetiring, ReasonTooLarge, ReasonBooting, ReasonGate, ReasonExcluded, ReasonNoImages, ReasonOnlyImages, ReasonNoLabels,
 	} {
 		if n := rest[k]; n > 0 {
 			out = append(out, Reason{Kind: k, Text: count(n, "more "+what) + " " + summaryText(k, n)})

@@ -71,6 +71,12 @@ func TestReasonsGolden(t *testing.T) {
 			w.static("old", "linux")
 			w.jobs("a", 1, ids("j", 1), "linux").Image = "golang:1.26"
 		}},
+		{"only jobs with an image", func(w *world) {
+			s := w.scaler("box", 8, "linux")
+			s.JobImages, s.LabelSets[0].OnlyImages = true, true
+			w.scaler("gpu-box", 8, "gpu")
+			w.jobs("a", 1, ids("j", 1), "linux")
+		}},
 		{"who runs its image is full", func(w *world) {
 			w.scaler("vm-linux", 8, "linux")
 			w.scaler("box", 1, "linux").JobImages = true

@@ -49,6 +49,8 @@ func summaryText(k ReasonKind, n int) string {
 		return plural(n, "takes only jobs that ask for it", "take only jobs that ask for them")
 	case ReasonNoImages:
 		return plural(n, "runs no images of jobs", "run no images of jobs")
+	case ReasonOnlyImages:
+		return plural(n, "runs only jobs that name an image", "run only jobs that name an image")
 	case ReasonCap:
 		return plural(n, "is full", "are full")
 	case ReasonTooLarge:

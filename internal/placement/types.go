@@ -71,6 +71,7 @@ type LabelSet struct {
 	AgentLabels []string `json:"agentLabels"` // what the agent carries and its token admits (SC-6)
 	Resources   ci.Claim `json:"resources"`   // label set over defaults (SC-23)
 	Roles       []string `json:"roles"`
+	OnlyImages  bool     `json:"onlyImages,omitempty"` // its agents are started for jobs that name their own image, and for no other (BM-2)
 }
 
 // Agent is one live row of the ledger. It counts against every cap until it is gone.
@@ -157,7 +158,8 @@ const (
 	ReasonDraining     ReasonKind = "draining"
 	ReasonNodeLost     ReasonKind = "node_lost"
 	ReasonOtherOrg     ReasonKind = "other_org"
-	ReasonNoImages     ReasonKind = "no_images" // it runs no images of jobs
+	ReasonNoImages     ReasonKind = "no_images"   // it runs no images of jobs
+	ReasonOnlyImages   ReasonKind = "only_images" // it runs only jobs that name an image
 	ReasonDisconnected ReasonKind = "disconnected"
 	ReasonNothing      ReasonKind = "no_agents" // no scaler and no agent exists at all
 )

@@ -39,7 +39,7 @@ func (p *pass) keepWarm() {
 			kept[key] = true
 			delete(pools, key)
 			size := s.Warm.Size
-			if s.Retiring {
+			if s.Retiring || s.LabelSets[j].OnlyImages { // which image it would be, nobody knows yet
 				size = 0
 			}
 			p.trim(pool, size, s.Warm.IdleMs)

@@ -240,20 +240,26 @@ func (l *loader) checkNames() {
 	}
 }
 
-// checkOverlaps refuses one label set in two scalers (CF-7).
+// checkOverlaps refuses one label set in two scalers (CF-7), unless one is for jobs that name an image and the other for those that do not.
 func (l *loader) checkOverlaps() {
-	owner := map[string]Entry{}
+	type owner struct {
+		name string
+		use  backend.ImageUse
+	}
+	owners := map[string][]owner{}
 	for _, e := range l.config.Scalers {
+		kind, _ := l.kind(e.Type)
 		for _, s := range e.LabelSets {
-			key := ci.LabelKey(s.Labels)
-			first, taken := owner[key]
-			switch {
-			case key == "":
-			case !taken:
-				owner[key] = e
-			case first.Name != e.Name:
-				e.reader.fault(s.field, "give one of them a label of its own", "label set [%s] is offered by both %s and %s", key, first.Name, e.Name)
+			key, own := ci.LabelKey(s.Labels), owner{e.Name, kind.ImagesOf(s.Options)}
+			if key == "" {
+				continue
 			}
+			i := slices.IndexFunc(owners[key], func(o owner) bool { return o.name != own.name && !o.use.Apart(own.use) })
+			if i >= 0 {
+				e.reader.fault(s.field, "give one of them a label of its own", "label set [%s] is offered by both %s and %s", key, owners[key][i].name, e.Name)
+				continue
+			}
+			owners[key] = append(owners[key], own)
 		}
 	}
 }

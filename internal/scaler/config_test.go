@@ -135,6 +135,42 @@ func TestXS2SameLabelSetInTwoScalers(t *testing.T) {
 	expect(t, entry("    labelSets: [{labels: [a]}]\n")+"  - {name: A, type: bare-metal, maxAgents: 1, labelSets: [{labels: [b]}]}\n", "two scalers named A", false)
 }
 
+// A scaler whose set has no image of its own, as containers may (BM-1, BM-2): it has no pool, and its labels may be those of a scaler for all
+// other jobs.
+func TestSetsForJobsWithAnImage(t *testing.T) {
+	boxes := backend.Kind{Type: "box", SetKeys: []backend.Key{{Name: "image", Type: backend.KeyString}}, Images: func(set backend.Options) backend.ImageUse {
+		if set.String("image") == "" {
+			return backend.OnlyImages
+		}
+		return backend.AnyImage
+	}}
+	kinds := append(testKinds(), boxes)
+	const only = "  - {name: box, type: box, maxAgents: 1, labelSets: [{labels: [linux]}]}\n"
+	const both = "  - {name: box, type: box, maxAgents: 1, labelSets: [{labels: [linux], image: go}]}\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"the same labels, one for jobs with an image", entry("    labelSets: [{labels: [linux]}]\n") + only, ""},
+		{"the same labels for jobs without", entry("    labelSets: [{labels: [linux]}]\n") + both, "is offered by both a and box"},
+		{"the same labels for jobs with", entry("    labelSets: [{labels: [other]}]\n") + both + strings.Replace(only, "box,", "box2,", 1), "is offered by both box and box2"},
+		{"a pool of it", entry("    labelSets: [{labels: [other]}]\n") + "  - {name: box, type: box, maxAgents: 1, warmPool: {enabled: true, size: 1}, " +
+			"labelSets: [{labels: [linux], resources: {cpus: 1}}]}\n", "label set 0 has no image"},
+	} {
+		config, problems := ParseConfig("scalers.yaml", []byte(c.text), LoadOptions{Kinds: kinds})
+		if text := fmt.Sprint(problems); (c.want == "") != (len(problems) == 0) || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s", c.name, text)
+		}
+		if config == nil {
+			continue
+		}
+		for i, only := range []bool{false, true} {
+			e := &config.Scalers[i]
+			kind := kinds[slices.IndexFunc(kinds, func(k backend.Kind) bool { return k.Type == e.Type })]
+			if got := e.offers(kind, Platform{"linux", "amd64"})[0].OnlyImages; got != only {
+				t.Errorf("scaler %s is only for jobs with an image: %v", e.Name, got)
+			}
+		}
+	}
+}
+
 func TestMisspeltType(t *testing.T) {
 	for key, want := range map[string]string{"typ": `did you mean "type"?`, "tpye": `did you mean "type"?`} {
 		_, problems := parse(t, "version: 1\nscalers:\n  - {name: a, "+key+": bare-metal, maxAgents: 1, runAs: ci, labelSets: [{labels: [b]}]}\n")

@@ -74,6 +74,9 @@ func (l *loader) entry(r reader, f field) Entry {
 	e.Options = options(r, m, kind.Keys)
 	e.LabelSets = l.labelSets(r, field{f.node, f.path + ".labelSets"}, m["labelSets"], kind)
 	e.WarmPool = warmPool(r, m["warmPool"], e.LabelSets)
+	if i := slices.IndexFunc(e.LabelSets, func(s LabelSet) bool { return kind.ImagesOf(s.Options) == backend.OnlyImages }); i >= 0 && e.WarmPool.Enabled { // BM-2
+		r.fault(m["warmPool"], "give the label set an image, or switch the pool off", "label set %d has no image: which one its agents need, only a job says", i)
+	}
 	l.checkGates(r, &e)
 	return e
 }

@@ -93,6 +93,7 @@ func (e *Entry) offers(kind backend.Kind, host Platform) []placement.LabelSet {
 			AgentLabels: carried,
 			Resources:   s.Resources,
 			Roles:       e.Roles,
+			OnlyImages:  kind.ImagesOf(s.Options) == backend.OnlyImages,
 		})
 	}
 	return out

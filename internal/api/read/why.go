@@ -175,7 +175,7 @@ var headlineRank = map[string]int{
 	string(placement.ReasonNoOffer): 0, string(placement.ReasonNothing): 0, "launch_failed": 1, string(placement.ReasonBackoff): 2, string(placement.ReasonCap): 3, string(placement.ReasonBooting): 4,
 	string(placement.ReasonBusy): 5, string(placement.ReasonNotReady): 6, string(placement.ReasonDraining): 7,
 	string(placement.ReasonDisconnected): 8, string(placement.ReasonRetiring): 9, string(placement.ReasonNodeLost): 10,
-	string(placement.ReasonTooLarge): 11, string(placement.ReasonGate): 12, string(placement.ReasonExcluded): 13,
+	string(placement.ReasonTooLarge): 11, string(placement.ReasonNoImages): 12, string(placement.ReasonOnlyImages): 12, string(placement.ReasonGate): 12, string(placement.ReasonExcluded): 13,
 	string(placement.ReasonNoLabels): 14, string(placement.ReasonOtherJobs): 15, string(placement.ReasonOtherOrg): 16,
 }
 

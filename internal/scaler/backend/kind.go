@@ -17,10 +17,35 @@ type Kind struct {
 	Isolates     bool  // its agents have a network of their own, and networkPolicy limits it
 	Keys         []Key // of a scaler entry
 	SetKeys      []Key // of a label set
+	// Images says which jobs a label set of these options runs, by their images; nil: those that name none.
+	Images func(set Options) ImageUse
 	// Check finds what is wrong with an entry beyond the form of single keys, on this host. nil checks nothing.
 	Check func(Entry) []Fault
 	// New makes the backend. An error ends start-up.
 	New func(Entry, Host) (Backend, error)
+}
+
+// ImageUse is which jobs a label set runs.
+type ImageUse int
+
+// The uses of images.
+const (
+	NoImages   ImageUse = iota + 1 // jobs that name no image
+	AnyImage                       // those, and jobs that name one
+	OnlyImages                     // jobs that name one
+)
+
+// ImagesOf is the use of images of a label set.
+func (k Kind) ImagesOf(set Options) ImageUse {
+	if k.Images == nil {
+		return NoImages
+	}
+	return k.Images(set)
+}
+
+// Apart reports whether no job can be for both: the same labels may be offered for the one and for the other.
+func (u ImageUse) Apart(o ImageUse) bool {
+	return u == NoImages && o == OnlyImages || u == OnlyImages && o == NoImages
 }
 
 // KeyType is the type of a key's value.

@@ -51,7 +51,7 @@ func kind(f facts) backend.Kind {
 		},
 		SetKeys: []backend.Key{
 			{Name: keyBinary, Type: backend.KeyString, Doc: "agent executable; this one when it is not set"},
-			{Name: keyImage, Type: backend.KeyString, Doc: "container mode (not built yet)"},
+			{Name: keyImage, Type: backend.KeyString, Doc: "refused: use a scaler of type container"},
 		},
 		Check: func(e backend.Entry) []backend.Fault { return check(e, f) },
 		New: func(e backend.Entry, h backend.Host) (backend.Backend, error) {
@@ -152,7 +152,8 @@ func check(e backend.Entry, f facts) []backend.Fault {
 	out = append(out, checkSandbox(e, f)...)
 	for i, s := range e.Sets {
 		if s.Options.String(keyImage) != "" {
-			fault(backend.SetKey(i, keyImage), "remove image", "container mode of bare-metal is not built yet")
+			fault(backend.SetKey(i, keyImage), "move the label set to a scaler of type container; without image it runs there only jobs that name their own (container:)",
+				"agents of bare-metal are processes and run in no image")
 		}
 		if path := s.Options.String(keyBinary); path != "" {
 			if err := f.program(path); err != nil {

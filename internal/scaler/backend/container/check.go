@@ -78,8 +78,13 @@ func (c *checker) engine(e backend.Entry) {
 
 func (c *checker) set(i int, s backend.Set, e backend.Entry) {
 	key := func(name string) string { return backend.SetKey(i, name) }
-	if image := s.Options.String(keyImage); image == "" {
-		c.fault(key(keyImage), "such as golang:1.26", "is required")
+	if image, set := s.Options[keyImage].(string); image == "" {
+		if set {
+			c.fault(key(keyImage), "such as golang:1.26; without the key only jobs that name their own image are run", "must not be empty")
+		}
+		if s.Options.String(keyPull) != "" {
+			c.out = append(c.out, backend.Fault{Key: key(keyPull), Warning: true, Message: "does nothing without image: a job's own is pulled when it is missing"})
+		}
 	} else if err := checkImage(image); err != nil {
 		c.fault(key(keyImage), "", "%v", err)
 	}

@@ -54,6 +54,9 @@ func (b *Backend) Create(ctx context.Context, s backend.Spec) (_ backend.Instanc
 // startIn sees to the image, and starts the agent in it.
 func (b *Backend) startIn(ctx context.Context, s backend.Spec, set backend.Set) (id string, err error) {
 	want := wantedOf(s, set)
+	if want.ref == "" { // BM-2
+		return "", fmt.Errorf("%w: label set [%s] runs only jobs that name an image of their own", backend.ErrRefused, set.Key)
+	}
 	want.marked = !boundsOf(b.entry.Options).off()
 	img, err := b.haveImage(ctx, want)
 	if err != nil {

@@ -45,10 +45,16 @@ func kind(f facts) backend.Kind {
 			{Name: keyImageSize, Type: backend.KeyString, Doc: "size of all images together that kici pulled, such as 20g, beyond which the longest unused are removed"},
 		},
 		SetKeys: []backend.Key{
-			{Name: keyImage, Type: backend.KeyString, Doc: "image of the containers; it needs nothing of kici's"},
+			{Name: keyImage, Type: backend.KeyString, Doc: "image of the containers; it needs nothing of kici's. Without it only jobs that name their own are run"},
 			{Name: keyPull, Type: backend.KeyString, Doc: "Always, IfNotPresent or Never; IfNotPresent when it is not set"},
 			{Name: keyVolumes, Type: backend.KeyStrings, Doc: "source:target or source:target:ro; the source is an absolute folder or the name of a volume"},
 			{Name: keyOwnSocket, Type: backend.KeyBool, Doc: "give jobs the engine's socket, and with it this machine"},
+		},
+		Images: func(set backend.Options) backend.ImageUse {
+			if set.String(keyImage) == "" {
+				return backend.OnlyImages
+			}
+			return backend.AnyImage
 		},
 		Check: func(e backend.Entry) []backend.Fault { return check(e, f) },
 		New: func(e backend.Entry, h backend.Host) (backend.Backend, error) {

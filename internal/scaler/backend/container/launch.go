@@ -169,7 +169,9 @@ func (l launch) environment() []string {
 	env["KICI_LABELS"] = strings.Join(l.spec.Labels, ",")
 	env["KICI_SCALER_MANAGED"] = "1"
 	env["KICI_EXECUTION_MODE"] = "bare-metal"
-	env["KICI_RUNTIME_IMAGE"] = l.set.Options.String(keyImage)
+	if image := l.set.Options.String(keyImage); image != "" {
+		env["KICI_RUNTIME_IMAGE"] = image
+	}
 	env["KICI_WORK_DIR"] = workFolder
 	env["KICI_AGENT_TOKEN_FD"] = "0"
 	if n := l.spec.MinFreeDisk; n > 0 {
