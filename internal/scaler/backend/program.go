@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -55,14 +56,26 @@ func CopyProgram(from, to string, folder fs.FileMode) error {
 		return err
 	}
 	defer src.Close()
-	dst, err := os.CreateTemp(filepath.Dir(to), partPrefix+"*")
+	dst, err := writeProgram(src, filepath.Dir(to))
+	if dst == "" {
+		return err
+	}
+	defer func() { _ = os.Remove(dst) }() // of a copy that came to nothing
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(dst.Name()) }() // of a copy that came to nothing
-	_, err = io.Copy(dst, src)
-	if err = errors.Join(err, dst.Chmod(0o755), dst.Close()); err != nil {
-		return err
+	return errors.Join(os.Chtimes(dst, info.ModTime(), info.ModTime()), os.Rename(dst, to))
+}
+
+// writeProgram copies a program into a new file of a folder. No process is started from here meanwhile: it would have the file open for
+// writing until it has become what it is to be, and a file that anybody can write cannot be executed.
+func writeProgram(src io.Reader, folder string) (path string, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	dst, err := os.CreateTemp(folder, partPrefix+"*")
+	if err != nil {
+		return "", err
 	}
-	return errors.Join(os.Chtimes(dst.Name(), info.ModTime(), info.ModTime()), os.Rename(dst.Name(), to))
+	_, err = io.Copy(dst, src)
+	return dst.Name(), errors.Join(err, dst.Chmod(0o755), dst.Close())
 }
