@@ -16,6 +16,7 @@ import (
 // run go on. What cannot be measured is no problem: the writes themselves will tell.
 func (n *Node) lookAtDisks(ctx context.Context, rows []db.NodeAgentsRow) {
 	n.metrics.diskFree.Reset()
+	n.metrics.diskFloor.Reset()
 	for _, id := range n.order {
 		m := n.scalers[id]
 		was := m.full
@@ -29,6 +30,7 @@ func (n *Node) lookAtDisks(ctx context.Context, rows []db.NodeAgentsRow) {
 				n.log.Debug("measure free space", "scaler", id.Name, "folder", folder, "err", err)
 			} else {
 				n.metrics.diskFree.WithLabelValues(id.Name).Set(float64(free))
+				n.metrics.diskFloor.WithLabelValues(id.Name).Set(float64(n.minFreeDisk(m)))
 				m.full = was // relieve asks whether it was full
 				m.full = n.relieve(m, fullDisk(folder, free, n.minFreeDisk(m), was != ""))
 			}

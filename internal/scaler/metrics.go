@@ -17,6 +17,7 @@ type metrics struct {
 	failures     *prometheus.CounterVec
 	reloads      *prometheus.CounterVec
 	diskFree     *prometheus.GaugeVec
+	diskFloor    *prometheus.GaugeVec
 
 	collected, collectedBytes *prometheus.CounterVec
 
@@ -43,6 +44,9 @@ func newMetrics(r prometheus.Registerer, leaks *backend.Leaks) (*metrics, error)
 		diskFree: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kici_orch_scaler_disk_free_bytes", Help: "Free space of the disk on which a scaler's agents work.",
 		}, []string{"scaler"}),
+		diskFloor: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kici_orch_scaler_disk_floor_bytes", Help: "Free space below which a scaler starts nothing.",
+		}, []string{"scaler"}),
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kici_orch_scaler_collected_total", Help: "Things that nobody needed and that were removed: image, workspace, program.",
 		}, []string{"scaler", "kind"}),
@@ -56,7 +60,7 @@ func newMetrics(r prometheus.Registerer, leaks *backend.Leaks) (*metrics, error)
 	m.warmInFlight = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kici_orch_scaler_warm_pool_in_flight", Help: "Agents that are starting for a warm pool."}, pool)
 	m.warmSpawns = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_spawns_total", Help: "Agents started for warm pools."}, pool[:1])
 	m.warmReaped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kici_orch_scaler_warm_pool_reaped_total", Help: "Idle agents of warm pools that were ended, as surplus or to make room."}, pool[:1])
-	all := []prometheus.Collector{m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.collected, m.collectedBytes, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped}
+	all := []prometheus.Collector{m.cpus, m.memory, m.failures, m.reloads, m.diskFree, m.diskFloor, m.collected, m.collectedBytes, m.warmTarget, m.warmReady, m.warmInFlight, m.warmSpawns, m.warmReaped}
 	return m, registerAll(r, append(all, leakCounters(leaks)...)...)
 }
 

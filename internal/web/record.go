@@ -121,7 +121,7 @@ func entryClass(e client.TimelineEntry) string {
 		return "running"
 	case "queued", "waiting", ci.NoteHeld, ci.NoteRequeued:
 		return "queued"
-	case "unroutable", "agent_failed", "status_failed", "unassigned", ci.NoteLinkLost, ci.NoteTimedOut:
+	case "unroutable", "agent_failed", "status_failed", "unassigned", ci.NoteLinkLost, ci.NoteTimedOut, ci.NoteDiskLow:
 		return "failed"
 	case ci.NoteCancelAsked, ci.NoteForced, ci.NoteSuperseded:
 		return "cancelled"

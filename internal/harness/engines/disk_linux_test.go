@@ -1,11 +1,17 @@
 package engines
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	moby "github.com/moby/moby/client"
 
 	"github.com/kici-go/kici/internal/scaler/backend/container/enginetest"
+	"github.com/kici-go/kici/internal/service"
 )
 
 const (
@@ -51,6 +57,44 @@ func TestE2EDiskIsFull(t *testing.T) {
 	grow(t, e)
 	if d := w.ended(id); d.Status != "success" {
 		t.Fatalf("%s", show(d))
+	}
+	w.expectNothingLeft()
+}
+
+// A disk that falls below its floor, with an image on it that the server pulled long ago: the image goes, and the job runs.
+func TestE2EFullDiskIsClearedOfImages(t *testing.T) {
+	e := enginetest.OnSmallDisk(t, "docker", "300m")
+	w := makeWorld(t, e, setup{floor: "128m"})
+	w.open()
+	instance, err := os.ReadFile(w.file("data/instance_id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise, err := enginetest.Noise(120 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ImportTar(t, "localhost/old:1", noise)
+	id := strings.ReplaceAll(strings.TrimSpace(string(instance)), "-", "")
+	mark := "localhost/kici-image-" + id[len(id)-12:] + ":used-" + time.Now().Add(-26*time.Hour).UTC().Format("20060102-1504") + "-kept"
+	if _, err := e.API.ImageTag(t.Context(), moby.ImageTagOptions{Source: "localhost/old:1", Target: mark}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.API.ImageRemove(t.Context(), "localhost/old:1", moby.ImageRemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	free, err := service.FreeDisk(e.Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(e.Root(), "ballast"), make([]byte, free-64<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.ended(w.startRun("counted")); d.Status != "success" {
+		t.Fatalf("%s", show(d))
+	}
+	if log := w.log.String(); !strings.Contains(log, "removed what nobody needs") || !strings.Contains(log, "unused for 26 hours, and the disk is full") || strings.Contains(log, "minFreeDisk is") {
+		t.Errorf("the server said:\n%s", log)
 	}
 	w.expectNothingLeft()
 }

@@ -102,11 +102,11 @@ func collectable(images []held, b bounds, now time.Time, pressing bool) (out []r
 		why := ""
 		switch {
 		case b.age > 0 && unused >= b.age:
-			why = "unused for " + days(unused)
+			why = "unused for " + long(unused)
 		case b.size > 0 && total > b.size:
 			why = fmt.Sprintf("pulled images take %s together, more than imageMaxSize", humanize.IBytes(uint64(total)))
 		case pressing:
-			why = "unused for " + days(unused) + ", and the disk is full"
+			why = "unused for " + long(unused) + ", and the disk is full"
 		default:
 			continue
 		}
@@ -116,8 +116,12 @@ func collectable(images []held, b bounds, now time.Time, pressing bool) (out []r
 	return out
 }
 
-func days(d time.Duration) string {
-	if d < 48*time.Hour {
+// long is a time for people.
+func long(d time.Duration) string {
+	switch {
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes", int(d/time.Minute))
+	case d < 48*time.Hour:
 		return fmt.Sprintf("%d hours", int(d/time.Hour))
 	}
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))

@@ -96,7 +96,7 @@ func TestCollectable(t *testing.T) {
 		}},
 		{"a full disk", []engineapi.Image{ours("a", time.Hour), ours("b!", day), ours("c", 3*time.Hour), img("d", "d:1")}, week, true, []string{
 			"c: unused for 3 hours, and the disk is full: c:1 " + markOf(ourNode, 3*time.Hour, "c:1"),
-			"a: unused for 1 hours, and the disk is full: a:1 " + markOf(ourNode, time.Hour, "a:1"),
+			"a: unused for 60 minutes, and the disk is full: a:1 " + markOf(ourNode, time.Hour, "a:1"),
 		}},
 		{"pulled just now", []engineapi.Image{ours("a", 4*time.Minute)}, bounds{7 * day, 1}, true, nil},
 		{"somebody's own tag", []engineapi.Image{img("a", "mine:1", "a:1", markOf(ourNode, 8*day, "a:1"))}, week, true, nil},
