@@ -134,6 +134,8 @@ type Server struct {
 	state   readiness
 	disk    diskState
 
+	mirrorsDue *service.Wake // they are to be tidied
+
 	backlogged bool                            // the queue was long when it was last looked at; the gauges' alone
 	streams    atomic.Pointer[context.Context] // ends when requests in progress must
 }
@@ -149,7 +151,7 @@ const blobsFolder = "blobs"
 // NewServer opens and checks everything that a server needs, and listens, but serves nothing yet. What goes wrong here is
 // the user's to mend, so every error says how.
 func NewServer(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{started: make(chan struct{})}
+	s := &Server{started: make(chan struct{}), mirrorsDue: service.NewWake()}
 	if err := s.setDefaults(o); err != nil {
 		return nil, err
 	}

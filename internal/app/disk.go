@@ -15,6 +15,12 @@ const (
 // diskState is what the free space means: "", "warn" or "fail".
 type diskState struct{ last atomic.Pointer[string] }
 
+// dataDiskFull reports whether there is too little room where the data directory is.
+func (s *Server) dataDiskFull() bool {
+	free, err := service.FreeDisk(s.data.Path())
+	return err == nil && free < s.tuning.DiskFail
+}
+
 // look measures the free space, refreshes the metric, and says what it means. A change is logged once. What cannot be measured is no
 // problem: the writes themselves will tell.
 func (s *Server) lookAtDisk() string {
@@ -38,6 +44,7 @@ func (s *Server) lookAtDisk() string {
 	attrs := []any{"component", "app", "data_dir", s.data.Path(), "free_mib", free >> 20}
 	switch now {
 	case "fail":
+		s.mirrorsDue.Signal() // they can be fetched again
 		s.log.Error("the disk of the data directory is almost full: /ready fails until there is room", attrs...)
 	case "warn":
 		s.log.Warn("the disk of the data directory fills up", attrs...)

@@ -8,32 +8,33 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/kici-go/kici/internal/git"
 	"github.com/kici-go/kici/internal/scaler"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/service"
 	"github.com/kici-go/kici/internal/store"
 )
 
-// makeRoom is for a start on a disk that is almost full (XS-102, OP-12): the workspaces of dead agents and images that nobody uses go
-// before the database is opened, as far as they are on the disk of the data directory, and only as many as it takes. What cannot be removed
+// makeRoom is for a start on a disk that is almost full (XS-102, OP-12): the workspaces of dead agents, images that nobody uses and mirrors of
+// repositories go before the database is opened, as far as they are on the disk of the data directory, and only as many as it takes. What cannot be removed
 // is no reason not to start: the database says whether it has room.
 func (s *Server) makeRoom(ctx context.Context) error {
 	dir := s.data.Path()
-	full := func() bool {
-		free, err := service.FreeDisk(dir)
-		return err == nil && free < s.tuning.DiskFail
-	}
-	if s.o.asIs || !full() {
+	if s.o.asIs || !s.dataDiskFull() {
 		return nil
 	}
-	s.log.Warn("the disk of the data directory is almost full: what nobody needs is removed before the start", "component", "app", "data_dir", dir)
+	s.log.Warn("there is little room for a start: what nobody needs is removed first", "component", "app", "data_dir", dir)
 	ctx, cancel := context.WithTimeout(ctx, makeRoomWithin)
 	defer cancel()
 	for i := range s.scalers.Scalers {
 		e := &s.scalers.Scalers[i]
-		if err := s.makeRoomOf(ctx, e, backend.Collect{Full: full, Folder: dir}); err != nil {
+		if err := s.makeRoomOf(ctx, e, backend.Collect{Full: s.dataDiskFull, Folder: dir}); err != nil {
 			s.log.Warn("make room before the start", "component", "app", "scaler", e.Name, "err", err)
 		}
+	}
+	mirrors := git.NewMirrors(git.MirrorOptions{Dir: s.data.File(mirrorsFolder), Now: s.o.Now, Log: s.log})
+	if err := mirrors.MakeRoom(ctx, s.dataDiskFull); err != nil {
+		s.log.Warn("make room before the start", "component", "app", "err", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kici-go/kici/internal/store"
 )
@@ -106,6 +107,18 @@ func TestXS102DiskFullAtStart(t *testing.T) {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	mirror := filepath.Join(dir, mirrorsFolder, "old.git")
+	fillDisk(t, filepath.Join(mirror, "objects", "pack", "x.pack"))
+	if err := os.Chtimes(mirror, time.Now(), time.Now().Add(-3*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = start(); err != nil {
+		t.Fatalf("it does not start with a mirror that could go: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func (s *Server) openForges(repos *git.Repos, into map[string]ingress.Factory) {
 const sweepEvery = time.Hour
 
 func (s *Server) sweepMirrors(ctx context.Context) error {
-	return service.Loop{Name: "mirrors", Interval: sweepEvery, Backoff: time.Hour, Log: s.log, Tick: s.tidyMirrors}.Run(ctx)
+	return service.Loop{Name: "mirrors", Interval: sweepEvery, Backoff: time.Hour, Wake: s.mirrorsDue, Log: s.log, Tick: s.tidyMirrors}.Run(ctx)
 }
 
 // tidyMirrors removes the mirrors of sources that are gone, and lets the others look after themselves.
@@ -56,5 +56,9 @@ func (s *Server) tidyMirrors(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.mirrors.Sweep(ctx)
+	err = s.mirrors.Sweep(ctx)
+	if s.dataDiskFull() {
+		err = errors.Join(err, s.mirrors.MakeRoom(ctx, s.dataDiskFull))
+	}
+	return err
 }

@@ -1,12 +1,14 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,9 +16,10 @@ import (
 // How mirrors are kept small.
 const (
 	unusedFor    = 30 * 24 * time.Hour
-	manyPacks    = 50  // a sweep repacks beyond this
-	manyPacksNow = 200 // the next fetch repacks beyond this, without waiting for a sweep
-	keptCommits  = 200 // commits fetched by id that git is told to keep; older ones stay if they are part of a newer one's history
+	neededFor    = 2 * time.Hour // a use is noted hourly
+	manyPacks    = 50            // a sweep repacks beyond this
+	manyPacksNow = 200           // the next fetch repacks beyond this, without waiting for a sweep
+	keptCommits  = 200           // commits fetched by id that git is told to keep; older ones stay if they are part of a newer one's history
 	repackTime   = 10 * time.Minute
 )
 
@@ -79,16 +82,53 @@ func (s *Mirrors) sweepHalves(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// MakeRoom removes mirrors from a disk that is too full, the longest unused first, until full reports false. They are fetched again when
+// somebody needs them; those that were used in the last two hours stay.
+func (s *Mirrors) MakeRoom(ctx context.Context, full func() bool) error {
+	ids, err := s.IDs()
+	errs := []error{err}
+	unused := map[string]time.Duration{}
+	for _, id := range ids {
+		if unused[id], err = s.Open(id).unused(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	slices.SortStableFunc(ids, func(a, b string) int { return cmp.Compare(unused[b], unused[a]) })
+	for _, id := range ids {
+		if unused[id] < neededFor || !full() {
+			break
+		}
+		m := s.Open(id)
+		errs = append(errs, m.write(ctx, func(context.Context) error {
+			if now, err := m.unused(); err != nil || now < neededFor {
+				return err
+			}
+			s.o.Log.Warn("mirror removed: the disk is full; it is fetched again when it is needed", "mirror", id, "hours_unused", int(unused[id].Hours()))
+			return m.removeDir()
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// unused is for how long nobody has used a mirror.
+func (m *Mirror) unused() (time.Duration, error) {
+	info, err := os.Stat(filepath.Join(m.dir, usedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(m.dir)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at mirror %s: %w", m.id, err)
+	}
+	return m.set.o.Now().Sub(info.ModTime()), nil
+}
+
 func (m *Mirror) sweep(ctx context.Context) error {
 	return m.write(ctx, func(ctx context.Context) error {
-		info, err := os.Stat(filepath.Join(m.dir, usedFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			info, err = os.Stat(m.dir)
-		}
+		unused, err := m.unused()
 		if err != nil {
-			return fmt.Errorf("sweep mirror %s: %w", m.id, err)
+			return err
 		}
-		if unused := m.set.o.Now().Sub(info.ModTime()); unused > unusedFor {
+		if unused > unusedFor {
 			m.set.o.Log.Info("mirror removed: unused", "mirror", m.id, "days", int(unused.Hours()/24))
 			return m.removeDir()
 		}

@@ -356,6 +356,41 @@ func TestMirrorSweepRemovesHalves(t *testing.T) {
 	}
 }
 
+// A full disk is cleared of mirrors, the longest unused first, and of no more than it takes; they can be had again.
+func TestMirrorsMakeRoom(t *testing.T) {
+	repo, _, second, _ := project(t)
+	remote := git.Remote{URL: repo}
+	ms := newMirrors(t, t.TempDir())
+	if err := ms.MakeRoom(t.Context(), func() bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"now", "yesterday", "week", "month"} {
+		if _, err := ms.Open(id).Files(t.Context(), remote, second, flows); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-[]time.Duration{time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 29 * 24 * time.Hour}[i])
+		if err := os.Chtimes(filepath.Join(ms.dir, id+".git", "kici-used"), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := 0
+	if err := ms.MakeRoom(t.Context(), func() bool { asked++; return asked < 3 }); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh(t, ms.dir, "ls"); got != "now.git\nyesterday.git" {
+		t.Errorf("there are: %s", got)
+	}
+	if err := ms.MakeRoom(t.Context(), func() bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := sh(t, ms.dir, "ls"); got != "now.git" {
+		t.Errorf("in need there are: %s", got)
+	}
+	if files, err := ms.Open("month").Files(t.Context(), remote, second, flows); err != nil || len(files) != 1 {
+		t.Errorf("it cannot be had again: %v, %v", files, err)
+	}
+}
+
 func TestMirrorSweep(t *testing.T) {
 	repo, _, second, _ := project(t)
 	remote := git.Remote{URL: repo}
