@@ -7,11 +7,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -88,7 +86,7 @@ func postgres(ctx context.Context) (url string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	as, err := postgresUser(dir)
+	as, err := asPostgres(dir)
 	if err != nil {
 		return "", nil, err
 	}
@@ -98,7 +96,7 @@ func postgres(ctx context.Context) (url string, stop func(), err error) {
 	}
 	run := func(ctx context.Context, name string, args ...string) error {
 		cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+		cmd.SysProcAttr = as
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", name, err, out)
 		}
@@ -121,24 +119,4 @@ func postgres(ctx context.Context) (url string, stop func(), err error) {
 		return "", nil, err
 	}
 	return "postgres://postgres@" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), stop, nil
-}
-
-// postgresUser gives dir to the user postgres and returns its credential, nil where this is not root.
-func postgresUser(dir string) (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, int(uid), int(gid))
 }

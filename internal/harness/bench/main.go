@@ -55,6 +55,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{kici: binary, dir: dir, quick: quick, note: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
+	insideNamespaces(b)
 	for _, m := range []struct {
 		name string
 		run  func(context.Context, *bench) error
@@ -65,6 +66,7 @@ func run(ctx context.Context, kici, only string, quick bool) error {
 		{"webhooks", measureWebhooks},
 		{"latency", measureLatency},
 		{"spawn", measureSpawn},
+		{"container", measureContainer},
 		{"throughput", measureThroughput},
 		{"cluster", measureCluster},
 		{"history", measureHistory},

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/kici-go/kici/client"
@@ -113,7 +112,7 @@ func (b *bench) realAgent(ctx context.Context, s *server) (*exec.Cmd, error) {
 		return nil, err
 	}
 	agent := exec.CommandContext(ctx, b.kici, "agent", "--url", s.url, "--token-file", file, "--labels", "static", "--work-dir", filepath.Join(s.dir, "static"))
-	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	agent.SysProcAttr = dyingWithUs()
 	agent.Stderr = s.log
 	if err := agent.Start(); err != nil {
 		return nil, err

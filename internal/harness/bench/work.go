@@ -42,11 +42,15 @@ type origin struct {
 
 // repository makes a repository with one workflow and registers it.
 func (b *bench) repository(ctx context.Context, s *server, label, script string) (*origin, error) {
+	return b.repositoryOf(ctx, s, label, fmt.Sprintf(workflowFile, label, strconv.Quote(script)))
+}
+
+// repositoryOf makes one with a workflow of this text.
+func (b *bench) repositoryOf(ctx context.Context, s *server, label, text string) (*origin, error) {
 	dir := filepath.Join(s.dir, "repo-"+label)
 	if err := os.MkdirAll(filepath.Join(dir, ".kici/workflows"), 0o755); err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf(workflowFile, label, strconv.Quote(script))
 	if err := os.WriteFile(filepath.Join(dir, ".kici/workflows/bench.yaml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}

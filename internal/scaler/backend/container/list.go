@@ -51,7 +51,7 @@ func (b *Backend) List(ctx context.Context) ([]backend.Instance, error) {
 		}
 		inst := b.running(agent, c.ID)
 		if !alive(c.State) {
-			if inst, err = b.dead(ctx, agent, c.ID); errors.Is(err, backend.ErrNotFound) {
+			if inst, err = b.dead(ctx, agent, c); errors.Is(err, backend.ErrNotFound) {
 				continue // it went meanwhile
 			}
 			if err != nil {
@@ -95,7 +95,13 @@ func (g *engine) ours(ctx context.Context) ([]container.Summary, error) {
 }
 
 // dead says how a container ended.
-func (b *Backend) dead(ctx context.Context, agent, id string) (backend.Instance, error) {
+func (b *Backend) dead(ctx context.Context, agent string, c container.Summary) (backend.Instance, error) {
+	id := c.ID
+	if c.State == stateCreated { // no more is known, and to ask would wait for as long as its start takes, with everything else of the node
+		inst := b.running(agent, id)
+		inst.Running, inst.Unstarted, inst.Detail = false, true, neverStarted
+		return inst, nil
+	}
 	in, err := b.api.Inspect(ctx, id)
 	if missing(err) {
 		return backend.Instance{}, backend.ErrNotFound
@@ -126,6 +132,8 @@ func unstarted(s *container.State) bool {
 	return false
 }
 
+const neverStarted = "the container was never started"
+
 // fate says for people how a container ended.
 func (g *engine) fate(in container.InspectResponse) string {
 	g.mu.Lock()
@@ -151,7 +159,7 @@ func fate(in container.InspectResponse, podman bool) string {
 	case s.Error != "":
 		return s.Error
 	case s.Status == stateCreated:
-		return "the container was never started"
+		return neverStarted
 	}
 	return "exited with " + strconv.Itoa(s.ExitCode)
 }

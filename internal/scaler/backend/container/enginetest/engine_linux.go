@@ -47,17 +47,26 @@ func Each(t *testing.T, run func(t *testing.T, e *Engine)) {
 func Get(t *testing.T, name string) *Engine {
 	t.Helper()
 	require(t, name)
+	e, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Open is Get for what is no test: it runs in Main, too.
+func Open(name string) (*Engine, error) {
 	engines.mu.Lock()
 	defer engines.mu.Unlock()
 	if e := engines.known[name]; e != nil {
-		return e
+		return e, nil
 	}
 	e, err := start(&Engine{Name: name, dir: filepath.Join(os.Getenv(dirVariable), name)})
 	if err != nil {
-		t.Fatalf("start %s: %v", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	engines.known[name] = e
-	return e
+	return e, nil
 }
 
 // Place is where an engine runs.

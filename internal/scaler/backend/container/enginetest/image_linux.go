@@ -3,6 +3,8 @@ package enginetest
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -69,14 +71,23 @@ func (e *Engine) Import(t *testing.T, ref string, changes ...string) {
 // ImportTar makes an image of a file system.
 func (e *Engine) ImportTar(t *testing.T, ref string, rootfs []byte, changes ...string) {
 	t.Helper()
-	r, err := e.API.ImageImport(t.Context(), client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, ref, client.ImageImportOptions{Changes: changes})
-	if err != nil {
+	if err := e.Load(t.Context(), ref, rootfs, changes...); err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	if out, err := io.ReadAll(r); err != nil || bytes.Contains(out, []byte(`"error"`)) {
-		t.Fatalf("import %s: %s, %v", ref, out, err)
+}
+
+// Load is ImportTar for what is no test.
+func (e *Engine) Load(ctx context.Context, ref string, rootfs []byte, changes ...string) error {
+	r, err := e.API.ImageImport(ctx, client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, ref, client.ImageImportOptions{Changes: changes})
+	if err != nil {
+		return err
 	}
+	defer r.Close()
+	out, err := io.ReadAll(r)
+	if err == nil && bytes.Contains(out, []byte(`"error"`)) {
+		err = fmt.Errorf("import %s: %s", ref, out)
+	}
+	return err
 }
 
 // Noise is a file system with one file of this size, which nothing compresses.
