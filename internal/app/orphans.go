@@ -72,6 +72,9 @@ func reapScaler(ctx context.Context, e *scaler.Entry, host backend.Host, dryRun 
 		var errs []error
 		for _, t := range things {
 			o := scalercmd.Orphan{Scaler: e.Name, Type: e.Type, Agent: t.AgentID, Running: t.Running, Detail: t.Detail}
+			for _, kind := range t.Holds {
+				o.Holds = append(o.Holds, string(kind))
+			}
 			if !dryRun {
 				if err := reapOne(ctx, b, t); err != nil {
 					o.Error = err.Error()

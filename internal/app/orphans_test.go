@@ -1,6 +1,7 @@
 package app
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestReapOrphans(t *testing.T) {
 			t.Fatalf("dry run %v: %+v %v, want %d", c.dryRun, got, err, c.want)
 		}
 		for _, o := range got.Orphans {
-			if o.Scaler != "local" || o.Type != "bare-metal" || !o.Running || !strings.HasPrefix(o.Detail, "pid ") {
+			if o.Scaler != "local" || o.Type != "bare-metal" || !o.Running || !strings.HasPrefix(o.Detail, "pid ") || !slices.Contains(o.Holds, "process") {
 				t.Errorf("%+v", o)
 			}
 		}

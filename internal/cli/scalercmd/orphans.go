@@ -21,7 +21,9 @@ type Orphan struct {
 	Agent   string `json:"agent"`
 	Running bool   `json:"running"`
 	Detail  string `json:"detail,omitempty"` // "pid 4711"
-	Error   string `json:"error,omitempty"`  // why it is still there
+
+	Holds []string `json:"holds,omitempty"` // kinds of what it is made of: "container", "volume"
+	Error string   `json:"error,omitempty"` // why it is still there
 }
 
 // Reaped is what was found, and ended unless it was only listed.

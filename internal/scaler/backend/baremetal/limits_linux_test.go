@@ -241,6 +241,38 @@ func TestFoldersOfARow(t *testing.T) {
 	}
 }
 
+// The record was lost with the data directory: the folders of v1 are found by the node's name, and go.
+func TestFoldersWithoutARecord(t *testing.T) {
+	r, b := limited(t, "cgroup v1")
+	const id = "scaler-bare-metal-0000dead"
+	rec := r.createLimited(b, id, "", ci.Resources{MemBytes: 64 << 20})
+	r.up(rec)
+	if got, _ := r.list(b, id); !got.Running {
+		t.Fatalf("listed as %+v", got)
+	}
+	if err := os.RemoveAll(b.dir(id)); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := r.list(b, id)
+	if !ok || got.Running || !slices.Equal(got.Holds, []backend.Resource{backend.Cgroup, backend.Process}) {
+		t.Fatalf("listed as %+v (%v)", got, ok)
+	}
+	if err := r.delete(b, backend.Ref{AgentID: id, Launch: got.Launch}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range rec.Folders {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+	if left := marked(id); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	if got, ok := r.list(b, id); ok {
+		t.Errorf("still listed: %+v", got)
+	}
+}
+
 // A server that died between the start and the token: the process leaves, and whoever looks next takes its folders away.
 func TestInterruptedLimitsAreUndone(t *testing.T) {
 	r, b := limited(t, "cgroup v1")

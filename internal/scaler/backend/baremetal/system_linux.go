@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kici-go/kici/internal/cgroup"
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
@@ -91,31 +92,55 @@ func (b *Backend) planSystem(id string, r *record) {
 	}
 }
 
-// strayLeaves finds leaves of this node that belong to no known agent, by agent.
+// strayLeaves finds what this node has in the cgroup file systems and that belongs to no known agent, by agent.
 func (b *Backend) strayLeaves(known map[string]bool) map[string]backend.Instance {
-	out := map[string]backend.Instance{}
-	if b.cgroups == "" {
-		return out
-	}
-	entries, err := os.ReadDir(b.cgroups)
-	if err != nil {
-		return out // it is made with the first agent
-	}
-	for _, e := range entries {
-		id := e.Name()
-		if !e.IsDir() || known[id] || !agentID().MatchString(id) {
-			continue
+	records, busy := map[string]record{}, map[string]bool{}
+	look := func(folder string, note func(r *record, dir string)) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			return // it is made with the first agent
 		}
-		r := b.plan(id)
-		r.Unit, r.Manager, r.Cgroup = "", "", filepath.Join(b.cgroups, id)
+		for _, e := range entries {
+			id, dir := e.Name(), filepath.Join(folder, e.Name())
+			if !e.IsDir() || known[id] || !agentID().MatchString(id) {
+				continue
+			}
+			r, ok := records[id]
+			if !ok {
+				r = b.plan(id)
+				r.Unit, r.Manager, r.Cgroup, r.Folders = "", "", "", map[string]string{}
+			}
+			note(&r, dir)
+			records[id], busy[id] = r, busy[id] || populated(dir)
+		}
+	}
+	if b.cgroups != "" {
+		look(b.cgroups, func(r *record, dir string) { r.Cgroup = dir })
+	}
+	if place, err := cgroup.PlaceOf(os.Getpid()); err == nil {
+		for controller, own := range place.Legacy {
+			look(filepath.Join(own, cgroupPrefix+short(b.host.NodeID)), func(r *record, dir string) { r.Folders[controller] = dir })
+		}
+	}
+	out := map[string]backend.Instance{}
+	for id, r := range records {
 		inst := b.remnant(id, "a cgroup without a record", backend.Cgroup)
 		inst.Launch = r.encode()
-		if events, err := os.ReadFile(filepath.Join(r.Cgroup, "cgroup.events")); err == nil && bytes.Contains(events, []byte("populated 1")) {
+		if busy[id] {
 			inst.Detail, inst.Holds = "processes in a cgroup without a record", append(inst.Holds, backend.Process)
 		}
 		out[id] = inst
 	}
 	return out
+}
+
+// populated reports whether there are processes in a folder, or below one of cgroup v2.
+func populated(dir string) bool {
+	if events, err := os.ReadFile(filepath.Join(dir, "cgroup.events")); err == nil {
+		return bytes.Contains(events, []byte("populated 1"))
+	}
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	return err == nil && len(bytes.TrimSpace(procs)) > 0
 }
 
 // knownSystem takes from a row what can only be this agent's.
