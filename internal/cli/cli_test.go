@@ -287,7 +287,7 @@ func world() map[string]any {
 		"GET /scalers": client.ScalerList{Scalers: []client.Scaler{{
 			Name: "local", Node: "n1", NodeName: "hydra", Type: "bare-metal", State: "backing off", StateText: "until 12:05:00 UTC after 3 failed launches: exec: no such file",
 			ActiveCount: 2, StartingCount: 1, MaxAgents: 4, UsedCPUMilli: 1500, CapCPUMilli: 4000, LabelSets: [][]string{{"linux"}, {"linux", "gpu"}},
-			NotProtected: []string{"jobs run in a sandbox, by the kernel that this machine has", "the network is open"}, Holders: []client.ScalerHolder{{RunID: "r-1", Repo: "acme/shop", Number: 482, Agents: 2}},
+			NotProtected: []string{"a sandbox shares this machine's kernel, and the system in it can be read, most of /etc included", "the network is open"}, Holders: []client.ScalerHolder{{RunID: "r-1", Repo: "acme/shop", Number: 482, Agents: 2}},
 			Failures: []client.ScalerFailure{{At: at(10), Agent: "scaler-bare-metal-0", Error: "exec: no such file", Tail: "line one\n\x1b[31mline two\n"}},
 		}}},
 		"POST /queue/clear": client.ClearedQueue{Runs: 1, Jobs: 3},

@@ -41,7 +41,7 @@ func (j *Job) unpack(ctx context.Context, why string, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("unpack: %w", err)
 	}
-	fmt.Fprintf(log, "%d files are there\n", n)
+	fmt.Fprintf(log, "Files: %d\n", n)
 	return nil
 }
 

@@ -144,7 +144,7 @@ func (b *Backend) openings() []string {
 
 // boxOpenings are what a sandbox leaves open here.
 func (b *Backend) boxOpenings() []string {
-	out := []string{"jobs run in a sandbox, by the kernel that this machine has"}
+	out := []string{"a sandbox shares this machine's kernel, and the system in it can be read, most of /etc included"}
 	for _, set := range b.entry.Sets {
 		switch c := confinementOf(b.entry, set, b.host.Dir); {
 		case c == nil:
