@@ -30,7 +30,12 @@ func TestLeaksAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	term, _ := s.leader.Term()
+	term, leads := s.leader.Term()
+	for deadline := time.Now().Add(30 * time.Second); !leads; time.Sleep(10 * time.Millisecond) {
+		if term, leads = s.leader.Term(); time.Now().After(deadline) {
+			t.Fatal("it does not lead")
+		}
+	}
 	report, err := s.cleanTokens(t.Context(), term)
 	if err != nil || len(report) != 1 {
 		t.Fatalf("%q, %v", report, err)
