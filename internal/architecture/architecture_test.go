@@ -115,7 +115,7 @@ var reserved = map[string][]string{
 	"github.com/jackc/pgx/v5":                  {"internal/store"},
 	"github.com/vishvananda/netlink":           {"internal/scaler/hostnet"},
 	"github.com/google/nftables":               {"internal/scaler/hostnet"},
-	"github.com/moby/moby/client":              {"internal/scaler/backend/container/enginetest"}, // the program has engineapi
+	"github.com/moby/moby/client":              {"internal/scaler/backend/container/enginetest", "internal/harness/bench"}, // the program has engineapi
 	"github.com/mdlayher/netlink":              {"internal/scaler/hostnet"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"tests only"},
 }
