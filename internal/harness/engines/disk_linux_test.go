@@ -99,6 +99,36 @@ func TestE2EFullDiskIsClearedOfImages(t *testing.T) {
 	w.expectNothingLeft()
 }
 
+const fillingWorkflow = `name: filling
+on: workflow_dispatch
+jobs:
+  filling:
+    runs-on: linux
+    checkout: false
+    steps:
+      - run: dd if=/dev/zero of=big bs=1048576 count=80 2>/dev/null; sleep 13
+      - run: dd if=/dev/zero of=more bs=1048576 count=200
+`
+
+// A job in a container that fills the engine's disk is warned while it runs, and its reason says why it failed.
+func TestE2EJobFillsTheDisk(t *testing.T) {
+	e := enginetest.OnSmallDisk(t, "docker", smallDisk) // what is written there counts as the container's memory, too
+	w := makeWorld(t, e, setup{floor: "128m"})
+	w.open()
+	d := w.ended(w.startRun("filling"))
+	text := show(d)
+	if want := "no space left on device: the disk of the workspace had only"; d.Status != "failed" || !strings.Contains(text, want) {
+		t.Errorf("it does not say %q:\n%s", want, text)
+	}
+	if log := w.stepLog(d.ID, d.Jobs[0].ID); !strings.Contains(log, "less than the 128 MiB that should stay free") {
+		t.Errorf("the log has no warning:\n%s", log)
+	}
+	if record := w.record(d.ID); !strings.Contains(record, "minFreeDisk is 128 MiB: what the job writes may fail") {
+		t.Errorf("the record has none:\n%s", record)
+	}
+	w.expectNothingLeft()
+}
+
 // grow makes room, as somebody would who deletes what is not needed.
 func grow(t *testing.T, e *enginetest.Engine) {
 	t.Helper()

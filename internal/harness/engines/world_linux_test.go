@@ -156,7 +156,7 @@ func makeWorld(t *testing.T, e *enginetest.Engine, s setup) *world {
 	w.write("data/scalers.yaml", fmt.Sprintf(scalers, cmp.Or(s.socket, e.Socket), s.isolated, cmp.Or(s.floor, "1m"),
 		cmp.Or(s.image, enginetest.Busybox), cmp.Or(s.pull, "Never"), w.file("shared")+":/shared"))
 	w.write("shared/kept", "")
-	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow, "counted": countedWorkflow, "storm": stormWorkflow} {
+	for name, text := range map[string]string{"ci": workflow, "long": longWorkflow, "greedy": greedyWorkflow, "own": ownImageWorkflow, "counted": countedWorkflow, "storm": stormWorkflow, "filling": fillingWorkflow} {
 		w.write("repo/.kici/workflows/"+name+".yaml", text)
 	}
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"commit", "-q", "-m", "first"}} {
