@@ -19,7 +19,7 @@ type operations struct {
 	live map[string]operation
 	idle sync.WaitGroup
 
-	ended func() // called after each, when it is no longer in live; may be nil
+	ended func() // called after each, when it is no longer in live
 }
 
 type operation struct {
@@ -27,7 +27,9 @@ type operation struct {
 	cancel context.CancelFunc
 }
 
-func newOperations() *operations { return &operations{live: map[string]operation{}} }
+func newOperations(ended func()) *operations {
+	return &operations{live: map[string]operation{}, ended: ended}
+}
 
 func (o *operations) snapshot() map[string]Op {
 	o.mu.Lock()
@@ -51,9 +53,7 @@ func (o *operations) run(id string, op Op, timeout time.Duration, fn func(contex
 		o.mu.Lock()
 		delete(o.live, id)
 		o.mu.Unlock()
-		if o.ended != nil {
-			o.ended()
-		}
+		o.ended()
 	})
 }
 
@@ -139,7 +139,6 @@ func (n *Node) noteFailure(j job, text string) {
 
 // create starts one agent and records what became of it.
 func (n *Node) create(ctx context.Context, j job) {
-	defer n.wake.Signal()
 	tell, stop := n.narrate(ctx, j)
 	j.spec.Progress = tell
 	inst, err := n.callCreate(ctx, j)
@@ -219,7 +218,6 @@ func (n *Node) endLate(j job, inst backend.Instance) {
 
 // delete ends one agent and closes its row when nothing is left of it.
 func (n *Node) delete(ctx context.Context, j job) {
-	defer n.wake.Signal()
 	ref := backend.Ref{AgentID: j.AgentID, Launch: j.Launch, Reason: j.Reason}
 	if j.row != nil {
 		ref.Reason = j.row.GoneReason

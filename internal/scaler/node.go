@@ -130,10 +130,11 @@ func New(d Deps) (*Node, error) {
 	}
 	n := &Node{
 		d: d, config: d.Config, id: d.Host.NodeID, log: d.Log.With("component", "scaler"), wake: service.NewWake(),
-		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, ops: newOperations(), chores: newOperations(), turn: newTurn(),
+		scalers: map[ScalerID]*managed{}, dead: map[string]int64{}, retryAt: map[string]int64{}, turn: newTurn(),
 		orphans: newOrphanage(d.Host.Leaks),
 	}
-	n.chores.ended = n.wake.Signal // a disk is measured again
+	// A look that comes before an agent has left the busy ones skips it: the next is asked for when it has.
+	n.ops, n.chores = newOperations(n.wake.Signal), newOperations(n.wake.Signal)
 	var err error
 	if n.metrics, err = newMetrics(d.Metrics, d.Host.Leaks); err != nil {
 		return nil, fmt.Errorf("register scaler metrics: %w", err)
