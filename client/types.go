@@ -246,7 +246,7 @@ type Scaler struct {
 	Failures      []ScalerFailure `json:"failures,omitempty"`
 	FailedBound   int             `json:"failedBound,omitempty"` // launches for jobs that failed in the last five minutes
 	FailedWarm    int             `json:"failedWarm,omitempty"`  // and those for warm pools
-	Holders       []ScalerHolder  `json:"holders,omitempty"` // most agents first; those of at most 500 runs over all scalers
+	Holders       []ScalerHolder  `json:"holders,omitempty"`     // most agents first; those of at most 500 runs over all scalers
 }
 
 // ScalerHolder is a run that holds agents of a scaler.

@@ -173,16 +173,18 @@ func placeFor(e entry, target string) error {
 // hide puts nothing over a folder or file that is shown with what is above it.
 func hide(target string) error {
 	info, err := os.Lstat(target)
-	if err != nil {
-		return nil // it is not there
-	}
-	if info.IsDir() {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission): // nobody inside sees it either
+		return nil
+	case err == nil && !info.IsDir() && !info.Mode().IsRegular():
+		return nil
+	case err != nil:
+		return fmt.Errorf("hide %s: %w", target, err)
+	case info.IsDir():
 		return mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "mode=755,size=4k")
 	}
-	if info.Mode().IsRegular() {
-		if err := unix.Mount("/dev/null", target, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("hide %s: %w", target, err)
-		}
+	if err := unix.Mount("/dev/null", target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("hide %s: %w", target, err)
 	}
 	return nil
 }

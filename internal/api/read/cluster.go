@@ -122,19 +122,8 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 	for i, x := range rows {
 		sc := scalerOf(x, used[[2]string{x.NodeID, x.Name}], now)
 		for _, f := range failures {
-			if f.NodeID != x.NodeID || f.Scaler != x.Name {
-				continue
-			}
-			switch recent := f.At >= now-recentFailure.Milliseconds(); {
-			case recent && f.JobID.Valid:
-				sc.FailedBound++
-			case recent:
-				sc.FailedWarm++
-			}
-			if len(sc.Failures) < maxFailures {
-				sc.Failures = append(sc.Failures, client.ScalerFailure{
-					At: client.TimeOf(f.At), Agent: f.AgentID, JobID: f.JobID.String, Error: f.Error, Tail: f.Tail,
-				})
+			if f.NodeID == x.NodeID && f.Scaler == x.Name {
+				addFailure(&sc, f, now)
 			}
 		}
 		for _, h := range holders {
@@ -150,6 +139,19 @@ func (r *Reads) Scalers(ctx context.Context, s Scope) (client.ScalerList, error)
 		out.Scalers[i] = sc
 	}
 	return out, nil
+}
+
+// addFailure counts a failed launch, and shows it if it is one of the newest.
+func addFailure(sc *client.Scaler, f db.ScalerFailure, now int64) {
+	switch recent := f.At >= now-recentFailure.Milliseconds(); {
+	case recent && f.JobID.Valid:
+		sc.FailedBound++
+	case recent:
+		sc.FailedWarm++
+	}
+	if len(sc.Failures) < maxFailures {
+		sc.Failures = append(sc.Failures, client.ScalerFailure{At: client.TimeOf(f.At), Agent: f.AgentID, JobID: f.JobID.String, Error: f.Error, Tail: f.Tail})
+	}
 }
 
 func scalerOf(x db.ReadScalersRow, u db.ReadScalerUsageRow, now int64) client.Scaler {

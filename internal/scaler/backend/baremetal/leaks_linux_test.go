@@ -98,8 +98,8 @@ func TestRemnantsAreFoundAndEnd(t *testing.T) {
 			if !gone() {
 				t.Error("it is still there")
 			}
-			if got, ok := r.list(two, id); ok {
-				t.Errorf("it is still listed: %+v", got)
+			if again, ok := r.list(two, id); ok {
+				t.Errorf("it is still listed: %+v", again)
 			}
 			r.up(rec)
 			got, _ = r.list(one, kept.AgentID)

@@ -28,11 +28,11 @@ func (g *engine) authFor(ctx context.Context, w wanted) (registry.AuthConfig, er
 	if c.Username == "" {
 		files := authFiles(func(name string) string { return variable(g.host.Environ, name) })
 		ask := func(helper, server string) credentials {
-			c, err := askHelper(ctx, g.host.Environ, helper, server)
+			got, err := askHelper(ctx, g.host.Environ, helper, server)
 			if err != nil { // most images need nobody's name; of one that does, the registry's refusal follows
 				g.log.Warn("credentials of a registry", "server", server, "err", err)
 			}
-			return c
+			return got
 		}
 		var err error
 		if c, err = lookupCredentials(w.ref, files, ask); err != nil {

@@ -99,7 +99,7 @@ func collectable(images []held, b bounds, now time.Time, pressing bool) (out []r
 	slices.SortStableFunc(all, func(x, y candidate) int { return cmp.Or(x.used.Compare(y.used), cmp.Compare(x.id, y.id)) })
 	for _, c := range all {
 		unused := now.Sub(c.used)
-		why := ""
+		var why string
 		switch {
 		case b.age > 0 && unused >= b.age:
 			why = "unused for " + long(unused)
