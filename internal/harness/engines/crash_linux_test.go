@@ -63,7 +63,7 @@ func killedAt(t *testing.T, e *enginetest.Engine, s setup, at point) {
 	if err := os.Chmod(w.file("shared/ran"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	g.kill = func() { _ = w.cmd.Process.Kill(); <-w.exited }
+	g.kill = w.kill
 	if strings.HasSuffix(at.call, "network") {
 		g.arm(at)
 		w.launch()

@@ -111,6 +111,7 @@ scalers:
 
 // world is a server, as a process, on an engine.
 type world struct {
+	mu      sync.Mutex // guards cmd and exited
 	t       *testing.T
 	e       *enginetest.Engine
 	dir     string
@@ -205,14 +206,16 @@ func (w *world) launch() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.cmd = exec.Command(path, "server", "--data-dir", w.file("data"), "--port", w.port, "--log-format", "text")
-	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
-	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
-	if err := w.cmd.Start(); err != nil {
+	cmd := exec.Command(path, "server", "--data-dir", w.file("data"), "--port", w.port, "--log-format", "text")
+	cmd.Stdout, cmd.Stderr = &w.log, &w.log
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	cmd, exited := w.cmd, make(chan struct{})
-	w.exited = exited
+	exited := make(chan struct{})
+	w.cmd, w.exited = cmd, exited
 	go func() { _ = cmd.Wait(); close(exited) }()
 }
 
@@ -239,20 +242,22 @@ func (w *world) connect() {
 }
 
 func (w *world) dead() bool {
+	w.mu.Lock()
+	exited := w.exited
+	w.mu.Unlock()
 	select {
-	case <-w.exited:
+	case <-exited:
 		return true
 	default:
 		return false
 	}
 }
 
-// kill is kill -9.
+// kill is kill -9. The server may be dead already.
 func (w *world) kill() {
-	w.t.Helper()
-	if err := w.cmd.Process.Kill(); err != nil {
-		w.t.Fatal(err)
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.cmd.Process.Kill()
 	<-w.exited
 }
 

@@ -94,7 +94,7 @@ func OnSmallDisk(t *testing.T, name, size string, where ...Place) *Engine {
 }
 
 // WithoutLiveRestore starts a Docker whose containers end with it, as it comes from the distributions, until the test ends. Its containers
-// have no network.
+// reach nobody.
 func WithoutLiveRestore(t *testing.T) *Engine {
 	t.Helper()
 	e := private(t, "docker")
@@ -103,7 +103,7 @@ func WithoutLiveRestore(t *testing.T) *Engine {
 	return e
 }
 
-// private is an engine of one test, which does not run yet.
+// private is an engine of one test, which does not run yet. It shares the bridge docker0 with Get's: to have none, Docker would remove it.
 func private(t *testing.T, name string) *Engine {
 	t.Helper()
 	require(t, name)
@@ -111,7 +111,7 @@ func private(t *testing.T, name string) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Engine{Name: name, dir: dir, extra: []string{"--bridge", "none", "--iptables=false"}}
+	return &Engine{Name: name, dir: dir, extra: []string{"--iptables=false"}}
 }
 
 func (e *Engine) begin(t *testing.T) {
