@@ -84,7 +84,10 @@ func (g *engine) end(ctx context.Context, id string, grace time.Duration) error 
 // clear removes what an agent has beside its container: volumes and rules. It says how many volumes there were.
 func (g *engine) clear(ctx context.Context, agent string) (volumes int, err error) {
 	volumes, err = g.removeVolumes(ctx, agent)
-	return volumes, errors.Join(err, g.release(ctx, agent))
+	if err = errors.Join(err, g.release(ctx, agent)); err == nil {
+		g.forget(agent)
+	}
+	return volumes, err
 }
 
 // removePause is between two looks at a container that somebody else is removing.

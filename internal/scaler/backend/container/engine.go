@@ -14,6 +14,7 @@ import (
 
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/scaler/backend/container/engineapi"
+	"github.com/kici-go/kici/internal/scaler/hostnet"
 )
 
 // engine is a container engine as one scaler uses it, and what is known of the scaler's agents.
@@ -33,12 +34,13 @@ type engine struct {
 	unguarded sync.Once  // said that ports cannot be found out here
 
 	mu      sync.Mutex
-	podman  bool              // what the engine says it is
-	binary  string            // the agent's program on this host
-	copied  bool              // the engine has other files than this process: what an agent needs is copied into it
-	root    string            // folder of the engine's images and containers on this host; '' when it is elsewhere, or not known
-	network bridge            // of isolated agents; zero until it is fenced
-	ports   map[string]string // of the bridge, by agent; '' where it cannot be found out
+	podman  bool                       // what the engine says it is
+	binary  string                     // the agent's program on this host
+	copied  bool                       // the engine has other files than this process: what an agent needs is copied into it
+	root    string                     // folder of the engine's images and containers on this host; '' when it is elsewhere, or not known
+	network bridge                     // of isolated agents; zero until it is fenced
+	ports   map[string]string          // of the bridge, by agent; '' where it cannot be found out
+	refused map[string]hostnet.Refused // by agents that have ended
 	locks   map[string]*agentLock
 	pulls   map[string]*agentLock // by image
 	pulled  map[string]*ongoing   // under way, by image
@@ -48,7 +50,7 @@ func newEngine(e backend.Entry, h backend.Host, at endpoint) (*engine, error) {
 	g := &engine{
 		at: at, host: h, scaler: e.Name, log: h.Log.With("component", "container", "scaler", e.Name), exits: make(chan string, 256),
 		podman: at.Podman, binary: h.Binary, copied: !at.local(), locks: map[string]*agentLock{}, pulls: map[string]*agentLock{}, pulled: map[string]*ongoing{},
-		ports: map[string]string{}, stopped: make(chan struct{}),
+		ports: map[string]string{}, refused: map[string]hostnet.Refused{}, stopped: make(chan struct{}),
 	}
 	if !at.local() {
 		g.certificates = variable(h.Environ, "DOCKER_CERT_PATH")

@@ -89,7 +89,7 @@ func (g *engine) survey(ctx context.Context) ([]container.Summary, error) {
 // settleRules makes the rules of our containers those that there are. Rules of an agent that has no container, and that nobody is just
 // making or ending, are a leak.
 func (g *engine) settleRules(ctx context.Context, b bridge, items []container.Summary) error {
-	g.forgetPorts(items)
+	g.keepRefusals(ctx, items)
 	gone, err := g.rules.Sync(ctx, b, g.standing(ctx, b, items))
 	if err != nil {
 		return err
@@ -197,13 +197,29 @@ func (g *engine) portOf(ctx context.Context, b bridge, c container.Summary) stri
 	return g.learnPort(ctx, b, agent, in.State)
 }
 
-// forgetPorts of containers that are not there.
-func (g *engine) forgetPorts(items []container.Summary) {
+// keepRefusals remembers what agents were refused that have ended: their rules go now, and are asked for when what is left is deleted.
+func (g *engine) keepRefusals(ctx context.Context, items []container.Summary) {
+	g.mu.Lock()
+	known := slices.Collect(maps.Keys(g.ports))
+	g.mu.Unlock()
+	for _, agent := range known {
+		if slices.ContainsFunc(items, func(c container.Summary) bool { return c.Labels[labelAgent] == agent && alive(c.State) }) {
+			continue
+		}
+		if refused, err := g.rules.Refused(ctx, agent); err == nil && refused.Packets > 0 {
+			g.mu.Lock()
+			g.refused[agent] = refused
+			g.mu.Unlock()
+		}
+	}
+}
+
+// forget what is remembered of an agent of which nothing is left.
+func (g *engine) forget(agent string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	maps.DeleteFunc(g.ports, func(agent, _ string) bool {
-		return !slices.ContainsFunc(items, func(c container.Summary) bool { return c.Labels[labelAgent] == agent })
-	})
+	delete(g.ports, agent)
+	delete(g.refused, agent)
 }
 
 // release removes an agent's rules, whatever address it had. A scaler that isolates nobody any more, and perhaps may not even look, takes
@@ -236,11 +252,13 @@ func (g *engine) Refusals(ctx context.Context, agent string) string {
 		return ""
 	}
 	refused, err := g.rules.Refused(ctx, agent)
-	if err != nil {
-		g.log.Debug("look for what an agent was refused", "agent_id", agent, "err", err)
-		return ""
+	if err == nil {
+		return refused.String()
 	}
-	return refused.String()
+	g.log.Debug("look for what an agent was refused", "agent_id", agent, "err", err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused[agent].String()
 }
 
 func (g *engine) owner() string { return g.host.NodeID + "/" + g.scaler }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
@@ -269,6 +270,7 @@ type fakeRules struct {
 	removed           []hostnet.Agent
 	there             []hostnet.Agent
 	refused           hostnet.Refused
+	forgotten         error // of Refused
 }
 
 func (f *fakeRules) Check(context.Context) (hostnet.Support, error) {
@@ -295,7 +297,7 @@ func (f *fakeRules) Port(context.Context, string, int) (string, error) {
 }
 
 func (f *fakeRules) Refused(context.Context, string) (hostnet.Refused, error) {
-	return f.refused, nil
+	return f.refused, f.forgotten
 }
 
 // XS-76: where agents cannot be isolated, none is started.
@@ -334,6 +336,18 @@ func TestRefusalsAreTold(t *testing.T) {
 	if text := g.Refusals(t.Context(), "a"); text != "packets: 3, first to: tcp 10.0.0.1:5432" {
 		t.Errorf("it says %q", text)
 	}
+	// Its container ends, and a look comes before it is deleted.
+	g.ports["a"] = "veth1"
+	g.keepRefusals(t.Context(), []container.Summary{{State: "exited", Labels: map[string]string{labelAgent: "a"}}})
+	rules.forgotten = hostnet.ErrNoRules
+	if text := g.Refusals(t.Context(), "a"); text != "packets: 3, first to: tcp 10.0.0.1:5432" {
+		t.Errorf("of an agent that has ended it says %q", text)
+	}
+	g.forget("a")
+	if text := g.Refusals(t.Context(), "a"); text != "" {
+		t.Errorf("of one that is gone it says %q", text)
+	}
+	rules.forgotten = nil
 	if err := g.release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
