@@ -53,7 +53,7 @@ func (j *Job) confine(log *spool.Step) error {
 func (j *Job) boxConfig() sandbox.Config {
 	own := j.cfg.Sandbox
 	c := sandbox.Config{
-		Write: append([]string{j.workspace(), j.temp(), j.path("home")}, own.Write...), Read: append([]string{}, own.Read...),
+		Write: append([]string{j.workspace(), j.temp(), j.path("home")}, resolved(own.Write)...), Read: resolved(own.Read),
 		Hidden: own.Hidden, Tmp: j.path("tmp"), Root: j.path("root"), Network: own.Network,
 	}
 	if want := j.def.Sandbox; want != nil {
@@ -65,13 +65,21 @@ func (j *Job) boxConfig() sandbox.Config {
 	if j.back != nil {
 		c.Read = append(c.Read, j.back.Dir())
 		if bin := j.back.Bin(); bin != "" {
-			c.Read = append(c.Read, bin)
-			if program, err := filepath.EvalSymlinks(j.cfg.Executable); err == nil {
-				c.Read = append(c.Read, program)
-			}
+			c.Read = append(append(c.Read, bin), resolved([]string{j.cfg.Executable})...)
 		}
 	}
 	return c
+}
+
+// resolved are paths, and what those of them lead to that are links. What is not there is left to be said by who looks.
+func resolved(paths []string) (out []string) {
+	for _, p := range paths {
+		out = append(out, p)
+		if to, err := filepath.EvalSymlinks(p); err == nil && to != p {
+			out = append(out, to)
+		}
+	}
+	return out
 }
 
 // boxEnv replaces what names folders that are not there in a sandbox.

@@ -64,7 +64,7 @@ func open(ctx context.Context, c Config, o Options, namespaces bool) (*Box, erro
 	defer theirs.Close()
 	cmd := &osexec.Cmd{
 		Path: o.Executable, Args: []string{o.Executable, Command}, Env: o.Env, Dir: "/", ExtraFiles: []*os.File{theirs},
-		Stderr: io.Discard, SysProcAttr: attributes(c, namespaces),
+		SysProcAttr: attributes(c, namespaces),
 	}
 	if o.Cgroup != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(o.Cgroup.Fd())

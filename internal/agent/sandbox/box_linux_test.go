@@ -38,6 +38,8 @@ func TestBox(t *testing.T) {
 		{name: "sees its own processes only", script: "ps -e -o pid= | wc -l; test ! -e /proc/" + fmt.Sprint(outside) + "/environ", needs: "namespaces"},
 		{name: "cannot signal a process outside", script: fmt.Sprintf("kill -0 %d", outside), code: 1},
 		{name: "cannot read one's memory or environment", script: fmt.Sprintf("cat /proc/%d/environ /proc/%d/maps", outside, outside), code: 1, hasNot: []string{"OUTSIDE_SECRET"}},
+		{name: "cannot read the box's memory or environment", script: "cat /proc/$PPID/environ /proc/$PPID/maps", code: 1, hasNot: []string{"r-xp"}},
+		{name: "cannot trace the box", script: `python3 -c 'import ctypes, os; exit(0 if ctypes.CDLL(None).ptrace(0x4206, os.getppid(), 0, 0) < 0 else 3)' # PTRACE_SEIZE: it stops nothing`},
 		{name: "has no capability", script: "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status", has: []string{"0000000000000000"}, hasNot: []string{"1", "8"}},
 		{name: "gets no new privileges", script: "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\\t\\n'", has: []string{"NoNewPrivs:1Seccomp:2"}},
 		{name: "makes no namespaces", script: "unshare -U true", code: 1},

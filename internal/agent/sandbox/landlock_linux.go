@@ -86,6 +86,9 @@ func (c Config) landlock(view []entry, namespaces bool, r *Report) error {
 	if abi < landlockScope && !namespaces {
 		r.Missing = append(r.Missing, "processes of this user outside can be signalled")
 	}
+	if abi < landlockScope && (!namespaces || c.Network == NetworkHost) {
+		r.Missing = append(r.Missing, "the machine's sockets without a place in the file system can be reached")
+	}
 	return nil
 }
 
