@@ -28,8 +28,8 @@ test-short: ## the same without the race detector and without the slow tests
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
-crash: ## the crash-point harness at length: kill -9 after every commit of a job's life
-	KICI_TEST_CRASH_POINTS=all scripts/test.sh -run 'Crash' -timeout 60m ./internal/harness/...
+crash: ## the crash-point harness at length: kill -9 after every commit of a job's life, and at every call of a container's start
+	KICI_TEST_CRASH_POINTS=all scripts/test.sh -run 'Crash|KilledAtEveryCall|CapWithRandomFailures' -timeout 60m ./internal/harness/...
 
 sim: ## the simulation: SEEDS=n seeds from SEED=1, COORDINATORS=1 or 3 (both sets); a SEED alone is played once
 	SEEDS="$(SEEDS)" SEED="$(SEED)" COORDINATORS="$(COORDINATORS)" scripts/sim.sh
