@@ -2,7 +2,7 @@ package baremetal
 
 import (
 	"fmt"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 
@@ -91,10 +91,10 @@ func checkSandbox(e backend.Entry, f facts) (out []backend.Fault) {
 		fault(keyNetwork, "write isolated or host", "%q is no network of a sandbox", n)
 	}
 	for _, p := range e.Options.Strings(keyPaths) {
-		path := strings.TrimSuffix(strings.TrimSuffix(p, ":rw"), ":ro")
-		if !filepath.IsAbs(path) || strings.ContainsAny(path, ",:") {
+		plain := strings.TrimSuffix(strings.TrimSuffix(p, ":rw"), ":ro")
+		if !path.IsAbs(plain) || strings.ContainsAny(plain, ",:") { // of Linux, wherever this is asked
 			fault(keyPaths, "write PATH or PATH:rw", "%q is no absolute path without commas and colons", p)
-		} else if _, err := f.stat(path); err != nil {
+		} else if _, err := f.stat(plain); err != nil {
 			fault(keyPaths, "", "%v", err)
 		}
 	}
