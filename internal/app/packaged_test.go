@@ -21,7 +21,7 @@ func TestPackagedMetricsExist(t *testing.T) {
 	}
 	// These have no value before the first delivery, failure, or look of the node.
 	for _, late := range []string{
-		"kici_orch_webhooks_received_total", "kici_orch_scaler_spawn_failures_total", "kici_orch_scaler_cpus_used", "kici_orch_scaler_memory_bytes_used",
+		"kici_orch_webhooks_received_total", "kici_orch_scaler_spawn_failures_total", "kici_orch_scaler_cpus_used", "kici_orch_scaler_memory_bytes_used", "kici_orch_scaler_disk_free_bytes", "kici_orch_scaler_disk_floor_bytes",
 	} {
 		offered[late] = true
 	}

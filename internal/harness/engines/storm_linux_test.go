@@ -50,6 +50,9 @@ func TestE2ECapWithRandomFailures(t *testing.T) {
 		t.Skip("runs for half a minute")
 	}
 	enginetest.Each(t, func(t *testing.T, e *enginetest.Engine) {
+		if e.Name == "podman" && os.Getenv("KICI_TEST_CRASH_POINTS") != "all" {
+			t.Skip("with Podman by KICI_TEST_CRASH_POINTS=all (make crash) only: the code is the same, and takes as long again")
+		}
 		seed := uint64(time.Now().UnixNano())
 		if n, err := strconv.ParseUint(os.Getenv(stormSeed), 10, 64); err == nil {
 			seed = n
