@@ -16,7 +16,6 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/job"
 	"github.com/kici-go/kici/internal/agent/link"
-	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/agent/stepcall"
 	"github.com/kici-go/kici/internal/agent/workdir"
 	"github.com/kici-go/kici/internal/ci"
@@ -225,12 +224,12 @@ func (e *envReader) sandbox() *job.Sandbox {
 	if !e.flag("KICI_SANDBOX") {
 		return nil
 	}
-	s := &job.Sandbox{Network: sandbox.NetworkIsolated}
+	s := &job.Sandbox{Network: ci.NetworkIsolated}
 	if v := e.vars["KICI_SANDBOX_NETWORK"]; v != "" {
 		s.Network = v
 	}
-	if s.Network != sandbox.NetworkIsolated && s.Network != sandbox.NetworkHost {
-		e.fail("KICI_SANDBOX_NETWORK must be %s or %s, not %q", sandbox.NetworkIsolated, sandbox.NetworkHost, s.Network)
+	if s.Network != ci.NetworkIsolated && s.Network != ci.NetworkHost {
+		e.fail("KICI_SANDBOX_NETWORK must be %s or %s, not %q", ci.NetworkIsolated, ci.NetworkHost, s.Network)
 	}
 	for _, p := range e.paths("KICI_SANDBOX_PATHS") {
 		if path, writable := strings.CutSuffix(p, ":rw"); writable {

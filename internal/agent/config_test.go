@@ -95,6 +95,21 @@ func TestSandboxOfTheEnvironment(t *testing.T) {
 	}
 }
 
+// An agent that somebody started and that cannot make the sandbox it is told to make ends at once; a scaler's node has tried it before.
+func TestSandboxIsTriedAtTheStart(t *testing.T) {
+	c := Config{Sandbox: &job.Sandbox{Network: "isolated"}, Executable: "/does/not/exist", Log: discard()}
+	if err := c.trySandbox(t.TempDir()); err == nil || !strings.Contains(err.Error(), "KICI_SANDBOX") {
+		t.Errorf("a static agent: %v", err)
+	}
+	c.Managed = true
+	if err := c.trySandbox(t.TempDir()); err != nil {
+		t.Errorf("a scaler's agent: %v", err)
+	}
+	if err := (&Config{}).trySandbox(t.TempDir()); err != nil {
+		t.Errorf("without a sandbox: %v", err)
+	}
+}
+
 func TestLoadToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(" kat_file\n"), 0o600); err != nil {

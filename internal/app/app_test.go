@@ -19,19 +19,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kici-go/kici/internal/agent/sandbox"
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
 
 	"github.com/kici-go/kici/internal/agent"
+	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/cluster"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/setting"
 	"github.com/kici-go/kici/internal/store"
-	"github.com/spf13/pflag"
-	"go.uber.org/goleak"
+	"github.com/kici-go/kici/internal/wire"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"agent", sandbox.Command, sandbox.CheckCommand}, os.Args[1]) { // the servers of these tests start this binary as their agent
+	if len(os.Args) > 1 && slices.Contains([]string{"agent", sandbox.Command, wire.SandboxCheck}, os.Args[1]) { // the servers of these tests start this binary as their agent
 		os.Exit(Main(context.Background(), os.Args))
 	}
 	if filepath.Base(os.Args[0]) == "kici" { // and their steps find it as kici

@@ -4,13 +4,15 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/cli"
 	"github.com/kici-go/kici/internal/cli/console"
 	"github.com/kici-go/kici/internal/cli/scalercmd"
 	"github.com/kici-go/kici/internal/obs"
 	"github.com/kici-go/kici/internal/scaler"
-	"github.com/spf13/cobra"
+	"github.com/kici-go/kici/internal/wire"
 )
 
 // Main is the program: args with its own name first, the exit code back.
@@ -18,7 +20,7 @@ func Main(ctx context.Context, args []string) int {
 	switch { // before everything else: they start with every job, or as another user
 	case len(args) == 2 && args[1] == sandbox.Command:
 		return sandbox.Main()
-	case len(args) == 4 && args[1] == sandbox.CheckCommand:
+	case len(args) == 4 && args[1] == wire.SandboxCheck:
 		return sandbox.CheckMain(args[2], args[3], os.Stdout, os.Stderr)
 	}
 	var self []string

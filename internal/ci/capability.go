@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// The networks of a sandbox (AG-1, KICI_SANDBOX_NETWORK).
+const (
+	NetworkIsolated = "isolated" // a loopback and nothing else
+	NetworkHost     = "host"     // the machine's
+)
+
 // Capabilities are those of Linux, as capabilities(7) names them, by their numbers.
 var Capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -28,7 +29,7 @@ func (s Sandbox) denied(want *lock.Sandbox) string {
 	switch {
 	case len(over) > 0:
 		return "sandbox.capabilities: the organisation does not allow " + strings.Join(over, ", ") + " (setting sandboxAllowedCapabilities)"
-	case want.Network == lock.SandboxNetworkHost && !s.HostNetwork:
+	case want.Network == ci.NetworkHost && !s.HostNetwork:
 		return "sandbox.network: the organisation does not allow the machine's network (setting sandboxAllowHostNetwork)"
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -20,8 +21,8 @@ func TestSandboxDenied(t *testing.T) {
 		{"asks for what there is", Sandbox{}, &lock.Sandbox{}, ""},
 		{"a capability", allowed, &lock.Sandbox{Capabilities: []string{"CAP_NET_RAW"}}, ""},
 		{"a capability too many", allowed, &lock.Sandbox{Capabilities: []string{"CAP_NET_RAW", "CAP_SYS_ADMIN"}}, "does not allow CAP_SYS_ADMIN"},
-		{"the network", allowed, &lock.Sandbox{Network: lock.SandboxNetworkHost}, ""},
-		{"the network, not allowed", Sandbox{}, &lock.Sandbox{Network: lock.SandboxNetworkHost}, "sandboxAllowHostNetwork"},
+		{"the network", allowed, &lock.Sandbox{Network: ci.NetworkHost}, ""},
+		{"the network, not allowed", Sandbox{}, &lock.Sandbox{Network: ci.NetworkHost}, "sandboxAllowHostNetwork"},
 	} {
 		f := Facts{Workflow: &lock.Workflow{}, Job: &lock.Job{RunsOn: lock.Selector{Labels: []string{"linux"}}, Sandbox: c.want}, Status: "success", Sandbox: c.allowed}
 		out := f.Evaluate()
@@ -32,7 +33,7 @@ func TestSandboxDenied(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, out.Failure)
 		}
 	}
-	skipped := Facts{Workflow: &lock.Workflow{}, Job: &lock.Job{If: "false", Sandbox: &lock.Sandbox{Network: lock.SandboxNetworkHost}}}
+	skipped := Facts{Workflow: &lock.Workflow{}, Job: &lock.Job{If: "false", Sandbox: &lock.Sandbox{Network: ci.NetworkHost}}}
 	if out := skipped.Evaluate(); out.Skip == "" {
 		t.Errorf("a job that is skipped asks for nothing: %+v", out)
 	}

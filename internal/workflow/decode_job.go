@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/kici-go/kici/internal/ci"
-
 	"github.com/kici-go/kici/internal/workflow/lock"
 )
 
@@ -197,9 +196,9 @@ func (d *decoder) sandbox(v value) *lock.Sandbox {
 			})
 		case "network":
 			switch name, ok := d.word(v); {
-			case ok && name == lock.SandboxNetworkHost:
+			case ok && name == ci.NetworkHost:
 				s.Network = name
-			case ok && name != "isolated":
+			case ok && name != ci.NetworkIsolated:
 				d.errorf(v, "write isolated or host", "%q is no network of a sandbox", short(name))
 			}
 		}

@@ -166,7 +166,7 @@ func (v *verifier) sandbox(at string, s *lock.Sandbox) {
 			v.errorf(at+".capabilities", "%q is no capability of Linux", short(name))
 		}
 	}
-	if s.Network != "" && s.Network != lock.SandboxNetworkHost {
+	if s.Network != "" && s.Network != ci.NetworkHost {
 		v.errorf(at+".network", "%q is no network of a sandbox", short(s.Network))
 	}
 }

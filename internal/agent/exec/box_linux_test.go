@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kici-go/kici/internal/agent/sandbox"
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // boxUser is nobody else's.
@@ -30,7 +31,7 @@ func TestConfined(t *testing.T) {
 		}
 	}
 	tree := newTree(t, Options{NoCgroup: true, Exclusive: true})
-	c := sandbox.Config{Write: []string{filepath.Join(dir, "write")}, Tmp: filepath.Join(dir, "tmp"), Root: filepath.Join(dir, "root"), Network: sandbox.NetworkIsolated}
+	c := sandbox.Config{Write: []string{filepath.Join(dir, "write")}, Tmp: filepath.Join(dir, "tmp"), Root: filepath.Join(dir, "root"), Network: ci.NetworkIsolated}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 
 	"github.com/kici-go/kici/internal/agent/sandbox"
 	"github.com/kici-go/kici/internal/agent/spool"
-	"github.com/kici-go/kici/internal/workflow/lock"
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // Sandbox is what the machine's owner lets the steps of every job see and do; a job may ask for more (lock.Sandbox), and the server has
 // let it through only if its organisation allows that.
 type Sandbox struct {
-	Network             string // sandbox.NetworkIsolated or sandbox.NetworkHost
+	Network             string // ci.NetworkIsolated or ci.NetworkHost
 	Read, Write, Hidden []string
 }
 
@@ -58,8 +58,8 @@ func (j *Job) boxConfig() sandbox.Config {
 	}
 	if want := j.def.Sandbox; want != nil {
 		c.Capabilities = want.Capabilities
-		if want.Network == lock.SandboxNetworkHost {
-			c.Network = sandbox.NetworkHost
+		if want.Network == ci.NetworkHost {
+			c.Network = ci.NetworkHost
 		}
 	}
 	if j.back != nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // maxAnswer bounds what a box may say at once: it is a job's.
@@ -104,7 +106,7 @@ func attributes(c Config, namespaces bool) *syscall.SysProcAttr {
 		return attr
 	}
 	attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
-	if c.Network == NetworkIsolated {
+	if c.Network == ci.NetworkIsolated {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
 	// It says itself who it is (identify): an agent that hides from its user's other processes may not say it for a child.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // expectation is a script in a box and what must come of it.
@@ -125,7 +127,7 @@ func listenOutside(t *testing.T) int {
 func TestNetworkOfTheHost(t *testing.T) {
 	r := newRig(t)
 	c := r.config()
-	c.Network = NetworkHost
+	c.Network = ci.NetworkHost
 	script := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d && echo reached", listenOutside(t))
 	for _, namespaces := range []bool{true, false} {
 		res := r.play(t, played{Config: c, Namespaces: namespaces, Scripts: []string{script, "cat " + r.path("secret", "key")}})

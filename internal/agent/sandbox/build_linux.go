@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // enter builds what first asks for around this thread, outermost first: the file system and the network, then rights, which all of that
@@ -28,7 +30,7 @@ func enter(first boot) (Report, error) {
 		}
 		r.Private = true
 		r.Enforced = append(r.Enforced, "processes and files of its own, the system read-only")
-		if c.Network == NetworkIsolated {
+		if c.Network == ci.NetworkIsolated {
 			if err := loopback(); err != nil {
 				return r, err
 			}
@@ -54,7 +56,7 @@ func enter(first boot) (Report, error) {
 	} else {
 		r.Enforced = append(r.Enforced, "the system calls of containers (seccomp)")
 	}
-	if c.Network == NetworkHost {
+	if c.Network == ci.NetworkHost {
 		r.Enforced = append(r.Enforced, "the machine's network")
 	}
 	return r, nil

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // Versions of Landlock's interface, by what came with them.
@@ -64,7 +66,7 @@ func (c Config) landlock(view []entry, namespaces bool, r *Report) error {
 		r.Missing = append(r.Missing, "files are kept by the file system alone: the kernel has no Landlock")
 		return nil
 	}
-	closed := c.Network == NetworkIsolated && !namespaces
+	closed := c.Network == ci.NetworkIsolated && !namespaces
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: fsHandled(abi)}
 	if closed && abi >= landlockTCP { // no rule opens a port
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -86,7 +88,7 @@ func (c Config) landlock(view []entry, namespaces bool, r *Report) error {
 	if abi < landlockScope && !namespaces {
 		r.Missing = append(r.Missing, "processes of this user outside can be signalled")
 	}
-	if abi < landlockScope && (!namespaces || c.Network == NetworkHost) {
+	if abi < landlockScope && (!namespaces || c.Network == ci.NetworkHost) {
 		r.Missing = append(r.Missing, "the machine's sockets without a place in the file system can be reached")
 	}
 	return nil

@@ -17,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // The test's program is also the box, and, as a user without rights, the agent that opens one.
@@ -155,7 +157,7 @@ func (r *rig) asUser() *syscall.SysProcAttr {
 }
 
 func (r *rig) config() Config {
-	return Config{Write: []string{r.path("workspace")}, Read: []string{r.path("seen")}, Tmp: r.path("tmp"), Root: r.path("root"), Network: NetworkIsolated}
+	return Config{Write: []string{r.path("workspace")}, Read: []string{r.path("seen")}, Tmp: r.path("tmp"), Root: r.path("root"), Network: ci.NetworkIsolated}
 }
 
 func (r *rig) play(t *testing.T, p played) outcome {

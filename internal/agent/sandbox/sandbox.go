@@ -22,12 +22,6 @@ import (
 	"github.com/kici-go/kici/internal/wire"
 )
 
-// The networks of a sandbox (AG-1, KICI_SANDBOX_NETWORK).
-const (
-	NetworkIsolated = "isolated" // a loopback and nothing else
-	NetworkHost     = "host"     // the machine's
-)
-
 // Config is what a job may see and do. Paths are absolute.
 type Config struct {
 	Write  []string `json:"write"`            // folders and files that may be changed
@@ -36,7 +30,7 @@ type Config struct {
 	// Tmp is a folder of the job's own that stands for /tmp and /var/tmp; Root an empty one of the job's own, in which its file system is built.
 	Tmp  string `json:"tmp"`
 	Root string `json:"root"`
-	// Network is NetworkIsolated or NetworkHost.
+	// Network is ci.NetworkIsolated or ci.NetworkHost.
 	Network string `json:"network"`
 	// Capabilities are those of Linux that steps have inside ("CAP_NET_BIND_SERVICE"). They reach no further than the sandbox.
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -71,9 +65,6 @@ var (
 
 // Command is the argument by which this program becomes a box (Main), and not what it is otherwise.
 const Command = "sandbox-init"
-
-// CheckCommand is the argument by which this program tries a sandbox (CheckMain).
-const CheckCommand = "sandbox-check"
 
 // startWithin bounds how long a box may take to build itself, and to start a process.
 const startWithin = 20 * time.Second

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // entry is one path of the file system inside.
@@ -48,7 +50,7 @@ func (c Config) view(lstat func(string) (fs.FileInfo, error), readlink func(stri
 	for _, p := range system {
 		_ = add(p, false, false) // never an error
 	}
-	if c.Network == NetworkHost {
+	if c.Network == ci.NetworkHost {
 		// Where names are resolved; /etc/resolv.conf is a link to it on many systems.
 		if target, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil && !within(target, "/etc") {
 			_ = add(target, false, false)

@@ -12,6 +12,8 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kici-go/kici/internal/ci"
 )
 
 // machine is a file system to look at: names without their slash.
@@ -28,7 +30,7 @@ func TestView(t *testing.T) {
 	m["bin"] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("usr/bin")}
 	lstat := func(p string) (fs.FileInfo, error) { return m.Lstat(p[1:]) }
 	readlink := func(p string) (string, error) { return m.ReadLink(p[1:]) }
-	c := Config{Write: []string{"/job/workspace"}, Read: []string{"/sdk"}, Network: NetworkIsolated}
+	c := Config{Write: []string{"/job/workspace"}, Read: []string{"/sdk"}, Network: ci.NetworkIsolated}
 	got, err := c.view(lstat, readlink)
 	want := []entry{
 		{path: "/bin", link: "usr/bin"}, {path: "/etc", dir: true}, {path: "/job/workspace", dir: true, write: true}, {path: "/sdk", dir: true}, {path: "/usr", dir: true},

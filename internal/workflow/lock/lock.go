@@ -159,11 +159,8 @@ type Container struct {
 // Sandbox is what a job asks for beyond what a sandbox gives, where its agent is in one. The organisation must allow it (PIPE-16).
 type Sandbox struct {
 	Capabilities []string `json:"capabilities,omitempty"` // of Linux, as ci.Capabilities names them
-	Network      string   `json:"network,omitempty"`      // "host"; "" is isolated
+	Network      string   `json:"network,omitempty"`      // ci.NetworkHost; "" is ci.NetworkIsolated
 }
-
-// SandboxNetworkHost is the machine's network.
-const SandboxNetworkHost = "host"
 
 // Credentials open the registry of an image. Both are expressions, evaluated by the server when the agent is started.
 type Credentials struct {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 	"github.com/kici-go/kici/internal/wire"
 )
@@ -149,7 +150,7 @@ func (b *Backend) boxOpenings() []string {
 		switch c := confinementOf(b.entry, set, b.host.Dir); {
 		case c == nil:
 			out = append(out, "agents of ["+set.Key+"] run jobs without a sandbox: they see this machine's files and its network")
-		case c.network == networkHost:
+		case c.network == ci.NetworkHost:
 			out = append(out, "the sandbox of ["+set.Key+"] has this machine's network")
 		}
 	}

@@ -194,6 +194,32 @@ func TestCheckSandbox(t *testing.T) {
 	}
 }
 
+// BM-4: a label set's env alone asks for a sandbox too; the scaler's keys win over it.
+func TestConfinementOf(t *testing.T) {
+	byEnv := backend.Set{Env: map[string]string{sandboxName: "true", sandboxNetwork: "host"}}
+	for _, c := range []struct {
+		name    string
+		options backend.Options
+		set     backend.Set
+		want    string // network, '' for no sandbox
+	}{
+		{"none", nil, backend.Set{}, ""},
+		{"the set's env says no", nil, backend.Set{Env: map[string]string{sandboxName: "0"}}, ""},
+		{"the key", backend.Options{keySandbox: true}, backend.Set{}, "isolated"},
+		{"the set's env", nil, byEnv, "host"},
+		{"the set's env, and a key for the network", backend.Options{keyNetwork: "isolated"}, byEnv, "isolated"},
+	} {
+		e := backend.Entry{Options: c.options, Sets: []backend.Set{c.set}}
+		got := confinementOf(e, c.set, "/data")
+		if (got == nil) != (c.want == "") || got != nil && (got.network != c.want || got.hidden != "/data") {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if confines(e) != (got != nil) {
+			t.Errorf("%s: the entry as a whole says otherwise", c.name)
+		}
+	}
+}
+
 func TestCheckNamesTheKey(t *testing.T) {
 	f := facts{uid: 1000, goos: "linux", stat: func(path string) (fs.FileInfo, error) { return os.Stat(path) }}
 	e := backend.Entry{

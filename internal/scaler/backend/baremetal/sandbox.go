@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/scaler/backend"
 )
 
@@ -15,12 +16,6 @@ const (
 	sandboxNetwork = "KICI_SANDBOX_NETWORK"
 	sandboxPaths   = "KICI_SANDBOX_PATHS"
 	sandboxHidden  = "KICI_SANDBOX_HIDDEN"
-)
-
-// Networks of a sandbox.
-const (
-	networkIsolated = "isolated"
-	networkHost     = "host"
 )
 
 // confinement is the sandbox of a scaler's agents; nil for none.
@@ -41,7 +36,7 @@ func confinementOf(e backend.Entry, set backend.Set, dataDir string) *confinemen
 		c.network = set.Env[sandboxNetwork]
 	}
 	if c.network == "" {
-		c.network = networkIsolated
+		c.network = ci.NetworkIsolated
 	}
 	return c
 }
@@ -87,7 +82,7 @@ func checkSandbox(e backend.Entry, f facts) (out []backend.Fault) {
 	if user, err := identity(e, f); err == nil && (user == nil && f.uid == 0 || user != nil && user.uid == 0) {
 		fault(keySandbox, "set runAs to a user without rights", "jobs would run as root, and a sandbox around root holds little")
 	}
-	if n := e.Options.String(keyNetwork); n != "" && n != networkIsolated && n != networkHost {
+	if n := e.Options.String(keyNetwork); n != "" && n != ci.NetworkIsolated && n != ci.NetworkHost {
 		fault(keyNetwork, "write isolated or host", "%q is no network of a sandbox", n)
 	}
 	for _, p := range e.Options.Strings(keyPaths) {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kici-go/kici/internal/ci"
 	"github.com/kici-go/kici/internal/wire"
 )
 
@@ -23,9 +24,9 @@ func (b *Backend) prepareSandbox(ctx context.Context) error {
 	if !confines(b.entry) {
 		return nil
 	}
-	network := networkIsolated // the most there can be, unless nobody wants it
-	if b.entry.Options.String(keyNetwork) == networkHost {
-		network = networkHost
+	network := ci.NetworkIsolated // the most there can be, unless nobody wants it
+	if b.entry.Options.String(keyNetwork) == ci.NetworkHost {
+		network = ci.NetworkHost
 	}
 	dir := filepath.Join(b.root, "sandbox-check")
 	if b.work != "" {
@@ -43,7 +44,7 @@ func (b *Backend) prepareSandbox(ctx context.Context) error {
 	b.mu.Lock()
 	program := b.program
 	b.mu.Unlock()
-	cmd := exec.CommandContext(ctx, program, "sandbox-check", dir, network)
+	cmd := exec.CommandContext(ctx, program, wire.SandboxCheck, dir, network)
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin"}, "/"
 	if b.user != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: b.user.uid, Gid: b.user.gid, Groups: b.user.groups}}
